@@ -1,0 +1,49 @@
+# Every target sets itself up: a virtual environment in .venv, the package in it, then the job.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+export MPLBACKEND := Agg
+
+.PHONY: demo test test-slow lint format bench figures clean
+
+$(VENV)/core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/tools: $(VENV)/core constraints-test.txt
+	$(PIP) -c constraints-test.txt -e '.[test,lint]'
+	touch $@
+
+$(VENV)/peers: $(VENV)/core constraints-test.txt
+	$(PIP) -c constraints-test.txt -e '.[bench]'
+	touch $@
+
+demo: $(VENV)/core          ## the main job, with a picture, in out/demo
+	$(BIN)/onlooker demo --out out/demo
+
+test: $(VENV)/tools         ## what CI runs
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/tools    ## the long statistical runs
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/tools         ## style, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/tools
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/peers        ## throughput beside BlackJAX, Numba and NumPy
+	$(BIN)/python benchmarks/throughput.py
+
+figures: $(VENV)/core       ## the pictures that the docs show
+	$(BIN)/python -m onlooker.paper.schematic docs/figures
+	$(BIN)/onlooker demo --out docs/figures
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

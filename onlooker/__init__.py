@@ -1,0 +1,1 @@
+"""Watch gradient learners and reconstruct the reward they maximise."""

@@ -1,0 +1,89 @@
+"""π, the density the learners restart from, as the inverse learners need it: π(α), ∇π(α) and log π(α).
+
+Anything with a ``log_prob`` (a NumPyro distribution, say) or a plain log-density function will do; gradients
+come from autodiff. π must be normalised for `passive` and `reweighted`: a factor on π is a factor on time in
+the first and on the drift, hence on the law, in the second.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from onlooker import noise
+
+__all__ = ["Density", "as_density", "flat", "standard_normal"]
+
+
+@dataclass(frozen=True, eq=False)
+class Density:
+    """A density on R^N given by its logarithm at one point.
+
+    Attributes
+    ----------
+    log_prob
+        log π at one point of shape (dim,).
+    sample
+        ``sample(key, shape)`` draws points of shape ``shape + (dim,)``; ``None`` when nobody can.
+    """
+
+    log_prob: Callable[[Array], Array]
+    sample: Callable[[Array, tuple[int, ...]], Array] | None = None
+
+    def value(self, point: Array) -> Array:
+        """π at one point."""
+        return jnp.exp(self.log_prob(point))
+
+    def value_and_gradient(self, point: Array) -> tuple[Array, Array]:
+        """π and ∇π = π ∇log π at one point; both zero outside the support."""
+        log_prob, score = jax.value_and_grad(self.log_prob)(point)
+        value = jnp.exp(log_prob)
+        return value, jnp.where(value > 0, value * score, 0)
+
+    def is_positive(self, points: Any) -> np.ndarray:
+        """For points (n, dim): is π there positive?"""
+        return np.asarray(jax.vmap(self.log_prob)(jnp.asarray(points)) > -jnp.inf)
+
+
+def as_density(density: Any) -> Density:
+    """Read a distribution with ``log_prob`` or a log-density function as a Density.
+
+    A distribution over single numbers must be made one over vectors first, in NumPyro
+    ``dist.Normal(0, 1).expand([dim]).to_event(1)``.
+    """
+    if isinstance(density, Density):
+        return density
+    if hasattr(density, "log_prob"):
+        if len(getattr(density, "event_shape", (0,))) != 1 or getattr(density, "batch_shape", ()):
+            raise ValueError(
+                "density is not one distribution over vectors (its batch_shape is not empty or its event_shape "
+                "not one-dimensional); in NumPyro add .expand([dim]).to_event(1)."
+            )
+        return Density(density.log_prob, density.sample if hasattr(density, "sample") else None)
+    if callable(density):
+        return Density(density)
+    raise TypeError(
+        f"density is a {type(density).__name__}; give a distribution with log_prob or a log-density function."
+    )
+
+
+def standard_normal(dim: int, scale: float = 1.0) -> Density:
+    """N(0, scale² I), the paper's choice for π."""
+    log_normaliser = -0.5 * dim * float(np.log(2 * np.pi * scale**2))
+
+    def log_prob(point: Array) -> Array:
+        return log_normaliser - 0.5 * jnp.sum(point * point) / scale**2
+
+    def sample(key: Array, shape: tuple[int, ...]) -> Array:
+        return scale * jnp.moveaxis(noise.standard_normal(key, (dim, *shape)), 0, -1)
+
+    return Density(log_prob, sample)
+
+
+def flat() -> Density:
+    """π ≡ 1: no density at all. With it `passive` and `reweighted` are the classical Langevin step."""
+    return Density(lambda point: jnp.zeros((), point.dtype))

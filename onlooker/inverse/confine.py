@@ -1,0 +1,48 @@
+"""Keeping a chain where the data are: α ← α + δ, then back into a ball if need be, and counted.
+
+``confine(position, increment) -> (position, touched)`` is an option of every inverse learner.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+
+from onlooker.inverse.base import check_positive
+
+__all__ = ["Confine", "ball", "fade", "nowhere"]
+
+Confine = Callable[[Array, Array], tuple[Array, Array]]
+
+
+def nowhere(position: Array, increment: Array) -> tuple[Array, Array]:
+    """No confinement: α + δ."""
+    return position + increment, jnp.zeros((), position.dtype)
+
+
+def ball(radius: float) -> Confine:
+    """Radial projection: α·min(1, M/‖α‖). The law inside the ball is left alone."""
+    check_positive(radius=radius)
+
+    def confine(position: Array, increment: Array) -> tuple[Array, Array]:
+        moved = position + increment
+        norm = jnp.sqrt(jnp.sum(moved * moved))
+        outside = norm > radius
+        return moved * jnp.where(outside, radius / norm, 1), outside.astype(position.dtype)
+
+    return confine
+
+
+def fade(radius: float) -> Confine:
+    """The truncation of the paper's proof, δ·q_M(α) with q_M = 1 in the ball and 0 beyond radius + 1.
+
+    It slows the chain near the boundary and so changes the law there: for the errata, not for use.
+    """
+    check_positive(radius=radius)
+
+    def confine(position: Array, increment: Array) -> tuple[Array, Array]:
+        excess = jnp.clip(jnp.sqrt(jnp.sum(position * position)) - radius, 0, 1)
+        kept = 1 - excess * excess * (3 - 2 * excess)
+        return position + kept * increment, (excess > 0).astype(position.dtype)
+
+    return confine

@@ -1,0 +1,52 @@
+"""α ← α + μ K_Δ(θ−α) g + √(2μ/β) w: what one would try first, and must not.
+
+Its limit drifts along π∇R (`eq:irlstandard`), which is a gradient only for N = 1, and has no stationary law when
+π decays. Without the kernel (as in fig:logistic(c)) the drift does not even depend on α. Kept to show why.
+"""
+
+import math
+
+import jax.numpy as jnp
+from jax import Array
+
+from onlooker.inverse.base import Info, InverseLearner, check_positive, distance
+from onlooker.inverse.confine import Confine, nowhere
+from onlooker.kernels import Kernel, by_name, gaussian
+from onlooker.observe.observation import Observation
+
+__all__ = ["naive"]
+
+
+def naive(
+    *,
+    step_size: float,
+    bandwidth: float | None,
+    beta: float = 1.0,
+    kernel: str | Kernel = gaussian,
+    confine: Confine = nowhere,
+) -> InverseLearner:
+    """Classical Langevin dynamics fed with gradients from elsewhere.
+
+    Parameters
+    ----------
+    step_size
+        μ.
+    bandwidth
+        Δ of the kernel; ``None`` leaves the kernel out.
+    beta, kernel, confine
+        As in `reweighted`.
+    """
+    check_positive(step_size=step_size, beta=beta, bandwidth=1.0 if bandwidth is None else bandwidth)
+    kernel = by_name(kernel)
+    root = math.sqrt(2 * step_size / beta)
+
+    def step(position: Array, evidence: Observation, noise: Array) -> tuple[Array, Info]:
+        if bandwidth is None:
+            weight = jnp.ones((), position.dtype)
+        else:
+            weight = kernel(evidence.point - position, bandwidth)
+        moved, projected = confine(position, step_size * weight * evidence.gradient + root * noise[0])
+        return moved, Info(weight, distance(evidence.point, position), projected)
+
+    settings = {"step_size": step_size, "bandwidth": bandwidth, "beta": beta, "kernel": kernel.name}
+    return InverseLearner("naive", step, settings)

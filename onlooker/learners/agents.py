@@ -1,0 +1,263 @@
+"""Learners at work: θ_{k+1} = θ_k + ε ∇r(θ_k, ξ_k), each restarted from π; and the points alone, drawn from π.
+
+As streams (endless, simulated inside the run, shared or one per chain) and as recorded Observations.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array, lax
+
+from onlooker.density import Density
+from onlooker.learners.reward import Reward
+from onlooker.noise import standard_normal
+from onlooker.observe.observation import Observation, Observations
+from onlooker.observe.stream import Stream, simulated
+
+__all__ = ["independent", "questions", "running", "simulate", "wandering"]
+
+Stop = Callable[[Array, Array, Array, Array], Array]
+
+
+def independent(reward: Reward, density: Density, *, shared: bool = False, noise_correlation: float = 0.0) -> Stream:
+    """θ_k drawn anew from π at every step: assumption A2 made true.
+
+    Parameters
+    ----------
+    reward, density
+        What is climbed, and π.
+    shared
+        One stream for all chains, or one per chain.
+    noise_correlation
+        ρ of an AR(1) gradient noise, ξ_k = ρ ξ_{k−1} + √(1−ρ²) z_k, for rewards whose ξ is Gaussian. Its law at
+        one step is the same, and so is the limit.
+    """
+    if not 0 <= noise_correlation < 1:
+        raise ValueError(f"noise_correlation is {noise_correlation}; it must be in [0, 1).")
+
+    def init(data: Any, key: Array, lanes: int | None) -> Any:
+        if noise_correlation == 0:
+            return ()
+        return jax.tree.map(lambda leaf: leaf[0], reward.draw(key, 1, lanes))
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
+        point_key, xi_key = jax.random.split(key)
+        point = _points(density, point_key, steps, lanes)
+        xi = reward.draw(xi_key, steps, lanes)
+        if noise_correlation > 0:
+            fresh = (1 - noise_correlation**2) ** 0.5
+
+            def correlate(before, now):
+                after = jax.tree.map(lambda old, new: noise_correlation * old + fresh * new, before, now)
+                return after, after
+
+            carry, xi = lax.scan(correlate, carry, xi)
+        return carry, Observation(point, _gradients(reward, point, xi, lanes is not None))
+
+    return simulated(reward.dim, draw, init=init, shared=shared)
+
+
+def questions(reward: Reward) -> Stream:
+    """The randomness of answers to questions put at a chain's own position; a stream per chain."""
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Any]:
+        return carry, reward.draw(key, steps, lanes)
+
+    return simulated(reward.dim, draw, answer=reward.sample_gradient)
+
+
+def wandering(reward: Reward, transition: Callable[[Array, Array], Array], start: Any) -> Stream:
+    """θ_k from an ergodic Markov chain, θ_{k+1} = transition(θ_k, z_k) with z_k ~ N(0, I), instead of restarts."""
+
+    def init(data: Any, key: Array, lanes: int | None) -> Array:
+        return jnp.broadcast_to(jnp.asarray(start, jnp.float32)[:, None], (reward.dim, lanes or 1))
+
+    def draw(data: Any, carry: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Observation]:
+        point_key, xi_key = jax.random.split(key)
+        move = jax.vmap(transition, in_axes=-1, out_axes=-1)
+        noise = standard_normal(point_key, (steps, reward.dim, lanes or 1))
+        carry, point = lax.scan(lambda place, z: (move(place, z), place), carry, noise)
+        xi = reward.draw(xi_key, steps, lanes)
+        return carry, Observation(point, _gradients(reward, point, xi, True))
+
+    return simulated(reward.dim, draw, init=init)
+
+
+def running(
+    reward: Reward,
+    density: Density,
+    *,
+    learning_rate: float | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    horizon: int | None = None,
+    stop: Stop | None = None,
+) -> Stream:
+    """One agent after another, in a stream per chain.
+
+    Parameters
+    ----------
+    learning_rate, optimizer
+        ε of plain SGD, or any Optax optimiser instead.
+    horizon
+        Steps before the next agent begins.
+    stop
+        ``stop(age, point, gradient, uniform)``: a random stopping rule instead of, or before, the horizon.
+    """
+    rule = optax.sgd(learning_rate) if optimizer is None else optimizer
+    move = jax.vmap(_agent_step(reward, rule), in_axes=-1, out_axes=-1)
+    fresh = jax.vmap(rule.init, in_axes=-1, out_axes=-1)
+    ends = jax.vmap(_ending(horizon, stop), in_axes=-1)
+
+    def init(data: Any, key: Array, lanes: int | None) -> tuple[Array, Any, Array]:
+        point = _points(density, key, 1, lanes)[0]
+        return point, fresh(point), jnp.zeros(point.shape[-1], jnp.int32)
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
+        start_key, xi_key, stop_key = jax.random.split(key, 3)
+        starts = _points(density, start_key, steps, lanes)
+        xi = reward.draw(xi_key, steps, lanes)
+        uniform = jax.random.uniform(stop_key, (steps, starts.shape[-1]))
+
+        def one_step(carry, inputs):
+            point, memory, age = carry
+            start, xi, uniform = inputs
+            moved, gradient, memory = move(point, xi, memory)
+            over = ends(age, point, gradient, uniform)
+            restarted = jax.tree.map(partial(jnp.where, over), (start, fresh(start)), (moved, memory))
+            return (*restarted, jnp.where(over, 0, age + 1)), Observation(point, gradient)
+
+        return lax.scan(one_step, carry, (starts, xi, uniform))
+
+    return simulated(reward.dim, draw, init=init)
+
+
+def simulate(
+    reward: Reward,
+    density: Density,
+    *,
+    agents: int,
+    horizon: int,
+    learning_rate: float | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    stop: Stop | None = None,
+    order: str = "sequential",
+    parallel: int = 100,
+    seed: int = 0,
+) -> Observations:
+    """Let agents run and write down what they do.
+
+    Parameters
+    ----------
+    agents, horizon
+        How many, and for how many steps each (at the most, with a stopping rule).
+    learning_rate, optimizer
+        ε of plain SGD, or any Optax optimiser instead.
+    stop
+        ``stop(age, point, gradient, uniform)``: a stopping rule, for sequential agents.
+    order
+        "sequential": one agent after the other. "interleaved": ``parallel`` agents at a time, their restarts
+        staggered, each step of the stream the next one's turn.
+    seed
+        Of the starts, the sample gradients and the stopping.
+    """
+    if (learning_rate is None) == (optimizer is None):
+        raise ValueError("give either learning_rate or optimizer.")
+    if order not in ("sequential", "interleaved"):
+        raise ValueError(f"order is {order!r}; choose 'sequential' or 'interleaved'.")
+    if agents < 1 or horizon < 1:
+        raise ValueError(f"agents is {agents} and horizon {horizon}; both must be at least 1.")
+    rule = optax.sgd(learning_rate) if optimizer is None else optimizer
+    move = jax.vmap(_agent_step(reward, rule), in_axes=-1, out_axes=-1)
+    ends = jax.vmap(_ending(None, stop), in_axes=(None, -1, -1, -1))
+
+    @jax.jit
+    def batch(key: Array) -> tuple[Observation, Array]:
+        start_key, xi_key, stop_key = jax.random.split(key, 3)
+        point = _points(density, start_key, 1, size)[0]
+        xi = reward.draw(xi_key, horizon, size)
+        uniform = jax.random.uniform(stop_key, (horizon, size))
+        memory = jax.vmap(rule.init, in_axes=-1, out_axes=-1)(point)
+
+        def one_step(carry, inputs):
+            point, memory, alive, age = carry
+            xi, uniform = inputs
+            moved, gradient, memory = move(point, xi, memory)
+            over = ends(age, point, gradient, uniform)
+            return (moved, memory, alive & ~over, age + 1), (Observation(point, gradient), alive)
+
+        carry = (point, memory, jnp.ones(size, bool), jnp.zeros((), jnp.int32))
+        return lax.scan(one_step, carry, (xi, uniform))[1]
+
+    size = min(agents, 1 << 14)
+    points, gradients, alive = [], [], []
+    for part in range(-(-agents // size)):
+        seen, lives = batch(jax.random.fold_in(jax.random.key(seed), part))
+        # (horizon, dim, agents) to (agents, horizon, dim)
+        points.append(np.asarray(seen.point).transpose(2, 0, 1))
+        gradients.append(np.asarray(seen.gradient).transpose(2, 0, 1))
+        alive.append(np.asarray(lives).T)
+    everything = [np.concatenate(parts)[:agents] for parts in (points, gradients, alive)]
+    agent = np.broadcast_to(np.arange(agents)[:, None], (agents, horizon))
+    age = np.broadcast_to(np.arange(horizon), (agents, horizon))
+    columns = [*everything, agent, age]
+    if order == "interleaved":
+        columns = [_interleave(column, parallel, horizon) for column in columns]
+    else:
+        columns = [column.reshape(-1, *column.shape[2:]) for column in columns]
+    kept = columns[2]
+    if not kept.all():
+        columns = [column[kept] for column in columns]
+    return Observations(columns[0], columns[1], agents=columns[3], times=columns[4])
+
+
+def _interleave(column: np.ndarray, parallel: int, horizon: int) -> np.ndarray:
+    """(agents, horizon, …) to rows: ``parallel`` lanes of agents, each lane started at an age of its own."""
+    agents = len(column)
+    if agents < 2 * parallel:
+        raise ValueError(f"agents is {agents}; interleaving {parallel} in parallel needs at least {2 * parallel}.")
+    per_lane = agents // parallel
+    lanes = column[: per_lane * parallel].reshape(parallel, per_lane * horizon, *column.shape[2:])
+    length = (per_lane - 1) * horizon
+    phases = np.arange(parallel) * horizon // parallel
+    staggered = np.stack([lane[phase : phase + length] for lane, phase in zip(lanes, phases, strict=True)], axis=1)
+    return staggered.reshape(-1, *column.shape[2:])
+
+
+def _agent_step(reward: Reward, rule: optax.GradientTransformation):
+    """One optimiser step of one agent, uphill: (θ, ξ, memory) to (θ', g, memory')."""
+
+    def step(point: Array, xi: Any, memory: Any) -> tuple[Array, Array, Any]:
+        gradient = reward.sample_gradient(point, xi)
+        update, memory = rule.update(-gradient, memory, point)
+        return point + update, gradient, memory
+
+    return step
+
+
+def _ending(horizon: int | None, stop: Stop | None) -> Stop:
+    def ends(age: Array, point: Array, gradient: Array, uniform: Array) -> Array:
+        over = jnp.zeros((), bool) if horizon is None else age >= horizon - 1
+        return over if stop is None else over | stop(age, point, gradient, uniform)
+
+    return ends
+
+
+def _points(density: Density, key: Array, steps: int, lanes: int | None) -> Array:
+    """Draws from π as (steps, dim, lanes) or, without lanes, (steps, dim)."""
+    if density.sample is None:
+        raise ValueError("density cannot be drawn from; give a distribution with sample().")
+    if lanes is None:
+        return density.sample(key, (steps,))
+    return jnp.moveaxis(density.sample(key, (steps, lanes)), -1, 1)
+
+
+def _gradients(reward: Reward, point: Array, xi: Any, lanes: bool) -> Array:
+    over_steps = reward.sample_gradient
+    if lanes:
+        over_steps = jax.vmap(over_steps, in_axes=-1, out_axes=-1)
+    return jax.vmap(over_steps)(point, xi)

@@ -1,0 +1,1 @@
+"""What is seen: observations, gradients read off iterates, and streams of them."""

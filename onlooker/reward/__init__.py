@@ -1,0 +1,1 @@
+"""The reward the chains reveal: histograms, R̂, distances, diagnostics and pictures."""

@@ -1,0 +1,149 @@
+"""Running sums over positions, instead of the positions: a grid, marginals, moments.
+
+Each accumulator is three pure functions of arrays: ``init`` makes zeros, ``add`` takes positions of shape
+(groups, rows, dim, width) with the same-shaped ``keep`` (less dim) of those that count, and run.py sums what comes
+back in 64 bits, so that no count stops growing at 2²⁴ or overflows at 2³¹.
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+__all__ = ["Grid", "Histogram", "Marginals", "Moments"]
+
+
+def _bins(position: Array, low: float, high: float, bins: int) -> Array:
+    """Bin 1…bins inside [low, high), 0 below, bins + 1 above; NaN counts as below."""
+    scaled = (position - low) * (bins / (high - low))
+    inside = jnp.clip(scaled, 0, bins - 1).astype(jnp.int32) + 1
+    return jnp.where(scaled >= 0, jnp.where(scaled < bins, inside, bins + 1), 0)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A joint histogram on a box, for dim ≤ 3: ``bins`` per axis and two overflow bins each."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    bins: int = 40
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.low) == len(self.high) <= 3:
+            raise ValueError(f"grid has {len(self.low)} axes; a joint histogram needs 1 to 3, use marginals above.")
+        if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
+            raise ValueError(f"grid runs from {self.low} to {self.high}; every low must be below its high.")
+
+    @classmethod
+    def cube(cls, half_width: float, dim: int, bins: int = 40) -> "Grid":
+        return cls((-half_width,) * dim, (half_width,) * dim, bins)
+
+    def init(self, dim: int, chains: int) -> Array:
+        return jnp.zeros((self.bins + 2) ** dim, jnp.int32)
+
+    def add(self, counts: Array, positions: Array, keep: Array) -> Array:
+        cell = jnp.zeros((), jnp.int32)
+        for axis, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
+            cell = cell * (self.bins + 2) + _bins(positions[:, :, axis], low, high, self.bins)
+        return counts.at[jnp.where(keep, cell, counts.size)].add(1, mode="drop")
+
+    def histogram(self, counts: np.ndarray) -> "Histogram":
+        edges = tuple(np.linspace(low, high, self.bins + 1) for low, high in zip(self.low, self.high, strict=True))
+        return Histogram(edges, counts.reshape((self.bins + 2,) * len(edges)))
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """A histogram of every coordinate on [low, high], pooled or for each chain by itself."""
+
+    low: float
+    high: float
+    bins: int = 20
+    per_chain: bool = False
+
+    def init(self, dim: int, chains: int) -> Array:
+        return jnp.zeros((chains if self.per_chain else 1, dim, self.bins + 2), jnp.int32)
+
+    def add(self, counts: Array, positions: Array, keep: Array) -> Array:
+        groups, _, dim, width = positions.shape
+        cell = _bins(positions, self.low, self.high, self.bins) + (self.bins + 2) * jnp.arange(dim)[:, None]
+        if self.per_chain:
+            chain = jnp.arange(groups)[:, None, None, None] * width + jnp.arange(width)
+            cell = cell + chain * (dim * (self.bins + 2))
+        cell = jnp.where(keep[:, :, None], cell, counts.size)
+        return counts.reshape(-1).at[cell].add(1, mode="drop").reshape(counts.shape)
+
+    def histograms(self, counts: np.ndarray) -> list[list["Histogram"]]:
+        """One list per chain (or one for all) of one histogram per coordinate."""
+        edges = np.linspace(self.low, self.high, self.bins + 1)
+        return [[Histogram((edges,), coordinate) for coordinate in chain] for chain in counts]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, sum and sum of products."""
+
+    def init(self, dim: int, chains: int) -> tuple[Array, Array, Array]:
+        return jnp.zeros((), jnp.int32), jnp.zeros(dim), jnp.zeros((dim, dim))
+
+    def add(self, sums: tuple[Array, Array, Array], positions: Array, keep: Array) -> tuple[Array, Array, Array]:
+        count, first, second = sums
+        kept = jnp.where(keep[:, :, None], positions, 0)
+        return (
+            count + jnp.sum(keep, dtype=jnp.int32),
+            first + jnp.sum(kept, axis=(0, 1, 3)),
+            second + jnp.einsum("grdw,grew->de", kept, kept),
+        )
+
+    def mean_and_covariance(self, sums: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        count, first, second = sums
+        mean = first / count
+        return mean, second / count - np.outer(mean, mean)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts on a grid whose first and last bin of each axis are overflow bins.
+
+    Attributes
+    ----------
+    edges
+        One array of bins + 1 edges per axis.
+    counts
+        Of shape (bins + 2, …); weights may be fractions.
+    """
+
+    edges: tuple[np.ndarray, ...]
+    counts: np.ndarray
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        total = self.counts.sum()
+        if not total > 0:
+            raise ValueError("the histogram is empty: no position has been counted yet; run for longer.")
+        return self.counts / total
+
+    @property
+    def inside(self) -> np.ndarray:
+        """The counts without the overflow bins."""
+        return self.counts[(slice(1, -1),) * self.counts.ndim]
+
+    @property
+    def centres(self) -> tuple[np.ndarray, ...]:
+        return tuple((edges[1:] + edges[:-1]) / 2 for edges in self.edges)
+
+    def marginal(self, axis: int) -> "Histogram":
+        others = tuple(other for other in range(self.counts.ndim) if other != axis)
+        return Histogram((self.edges[axis],), self.counts.sum(axis=others))
+
+    def coarsen(self, factor: int) -> "Histogram":
+        """Merge every ``factor`` bins, leaving the overflow bins."""
+        counts = self.counts
+        for axis, edges in enumerate(self.edges):
+            bins = len(edges) - 1
+            if bins % factor:
+                raise ValueError(f"{bins} bins cannot be merged {factor} at a time.")
+            starts = np.concatenate([[0], np.arange(1, bins + 1, factor), [bins + 1]])
+            counts = np.add.reduceat(counts, starts, axis=axis)
+        return Histogram(tuple(edges[::factor] for edges in self.edges), counts)

@@ -1,0 +1,29 @@
+"""How far two laws are apart: TV = ½ Σ|p − q| over bins, and W1 = ∫|F − G|."""
+
+import numpy as np
+from scipy.stats import wasserstein_distance
+
+from onlooker.reward.accumulate import Histogram
+
+__all__ = ["marginal_variations", "total_variation", "wasserstein"]
+
+
+def total_variation(one: Histogram, other: Histogram) -> float:
+    """Total variation between two histograms on the same bins, overflow bins included."""
+    same = len(one.edges) == len(other.edges) and all(
+        a.shape == b.shape and np.allclose(a, b) for a, b in zip(one.edges, other.edges, strict=True)
+    )
+    if not same:
+        raise ValueError("the two histograms are on different bins; make both on the same edges.")
+    return 0.5 * float(np.abs(one.probabilities - other.probabilities).sum())
+
+
+def marginal_variations(one: Histogram, other: Histogram) -> list[float]:
+    """The paper's d(1), d(2), …: total variation of each marginal of two joint histograms."""
+    return [total_variation(one.marginal(axis), other.marginal(axis)) for axis in range(len(one.edges))]
+
+
+def wasserstein(one: Histogram, other: Histogram) -> float:
+    """W1 between two one-dimensional histograms, each bin's weight at its centre, overflow at the outer edges."""
+    places = [np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]]) for edges in (one.edges[0], other.edges[0])]
+    return float(wasserstein_distance(places[0], places[1], one.probabilities, other.probabilities))

@@ -1,0 +1,427 @@
+"""Drives chains over evidence: blocks of steps, noise, accumulators, progress.
+
+All randomness is keyed by the absolute step in blocks of a fixed size, so how a run is cut into pieces never
+changes a result. Inside, arrays are (groups, dim, width): chains lie on the last axis, in groups narrow enough to
+stay in a core's cache, and a block is short enough for its noise to stay in the shared one. Outside, everything
+is (chain, draw, dim).
+"""
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from onlooker.inverse.base import Info, InverseLearner
+from onlooker.noise import standard_normal
+from onlooker.observe.observation import Observation
+from onlooker.observe.stream import Block, Stream
+from onlooker.progress import progress as progress_bar
+from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
+from onlooker.reward.diagnostics import kernel_ess, warn_about_chains, warn_about_occupancy
+
+__all__ = ["Chains", "run"]
+
+# Normals drawn at once: large enough for XLA to use every core, small enough (4 MiB) for the shared cache.
+BLOCK_NORMALS = 2**20
+# Numbers in one array of the inner loop: XLA starts splitting larger ones over threads, at every step.
+GROUP_NUMBERS = 2**11
+LONGEST_BLOCK = 4096
+# Chain-steps × dim between two looks at the clock and the keyboard: about a quarter of a second on two cores.
+CALL_NUMBERS = 2**26
+# Steps a float32 sum of ones may run over, well below 2²⁴ where it stops counting.
+CALL_STEPS = 2**20
+
+
+class State(NamedTuple):
+    """What the next block needs."""
+
+    key: Array
+    block: Array
+    positions: Array
+    carry: Any
+    memory: Any
+
+
+class Sums(NamedTuple):
+    """What a call adds up; `run` keeps the totals in 64 bits.
+
+    Attributes
+    ----------
+    info
+        (groups, 4, width): each chain's weight, squared weight, distance and projections. One array: on a CPU
+        every further one is a further kernel in the inner loop.
+    accumulated
+        One entry per accumulator.
+    """
+
+    info: Array
+    accumulated: Any
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is fixed while a run is compiled."""
+
+    learner: InverseLearner
+    stream: Stream
+    chains: int
+    width: int
+    groups: int
+    block: int
+    thin: int
+    trace_every: int
+    burn_in: int
+    accumulators: tuple[Any, ...]
+    dtype: Any
+    accelerator: bool
+
+    def __hash__(self) -> int:
+        return hash((self.learner.step, self.stream.draw, self.chains, self.thin, self.trace_every, self.burn_in))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Plan):
+            return NotImplemented
+        mine, theirs = dict(self.__dict__), dict(other.__dict__)
+        ours, others = mine.pop("learner"), theirs.pop("learner")
+        same_learner = all(getattr(ours, name) is getattr(others, name) for name in ("step", "ask", "update"))
+        mine_stream, their_stream = mine.pop("stream"), theirs.pop("stream")
+        same_stream = all(
+            getattr(mine_stream, name) is getattr(their_stream, name) for name in ("draw", "answer", "shared")
+        )
+        return same_learner and same_stream and mine == theirs
+
+
+@dataclass
+class Chains:
+    """What a run leaves behind.
+
+    Attributes
+    ----------
+    learner, settings
+        Which inverse learner ran, with which numbers.
+    steps, chains, seconds, interrupted
+        How far it got.
+    positions
+        (chain, dim): where the chains stand now.
+    samples
+        (chain, draw, dim): positions every ``sample_every`` steps after the burn-in.
+    histogram
+        Joint histogram of all chains, or ``None``.
+    marginals
+        Per chain (or pooled) one histogram per coordinate, or ``None``.
+    mean, covariance
+        Of all positions counted.
+    diagnostics, warnings
+        Numbers about the run, and sentences when they mean trouble.
+    """
+
+    learner: str
+    settings: dict[str, Any]
+    steps: int
+    chains: int
+    seconds: float
+    interrupted: bool
+    positions: np.ndarray
+    samples: np.ndarray
+    sample_every: int
+    histogram: Histogram | None
+    marginals: list[list[Histogram]] | None
+    mean: np.ndarray
+    covariance: np.ndarray
+    diagnostics: dict[str, float]
+    warnings: list[str] = field(default_factory=list)
+
+
+def run(
+    learner: InverseLearner,
+    stream: Stream,
+    *,
+    steps: int | None = None,
+    chains: int = 64,
+    seed: int = 0,
+    start: Any = None,
+    grid: Grid | None = None,
+    marginals: Marginals | None = None,
+    thin: int = 8,
+    burn_in: int = 0,
+    draws: int = 1000,
+    dtype: Any = jnp.float32,
+    progress: bool | None = None,
+    label: str | None = None,
+) -> Chains:
+    """Run chains of an inverse learner over a stream.
+
+    Parameters
+    ----------
+    learner, stream
+        What steps, and over what.
+    steps
+        How many; by default all that a recorded stream holds.
+    chains
+        How many chains, all over one stream or each over its own as the stream says.
+    seed
+        Of the noise, of the simulated stream and of nothing else.
+    start
+        (dim,) or (chains, dim); by default observed points of a recorded stream, else the origin.
+    grid, marginals
+        What to count positions in.
+    thin
+        Count every ``thin``-th position, a power of two. Chains move by √μ per step: little is lost.
+    burn_in
+        Steps before counting begins.
+    draws
+        How many positions per chain to keep, at the most.
+    dtype
+        float32, or float64 when JAX runs with x64 enabled.
+    progress
+        Show a bar; by default on a terminal only.
+    label
+        What the bar is called; by default the learner's name.
+
+    Ctrl-C ends the run early and hands back what has been done.
+    """
+    steps, chains, thin = _check(stream, steps, chains, thin, burn_in, draws, dtype)
+    plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
+    warnings = warn_about_occupancy(learner, stream)
+    state = _start(plan, seed, start)
+    trace = jnp.zeros((-(-steps // plan.trace_every), plan.groups, stream.dim, plan.width), dtype)
+    zeros = _zeros(plan)
+    totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
+
+    done, interrupted, began = 0, False, time.perf_counter()
+    most = max(1, min(CALL_NUMBERS // (chains * stream.dim), CALL_STEPS) // plan.block)
+    try:
+        with progress_bar(label or learner.name, steps, chains, progress) as report:
+            while done < steps:
+                whole = min(most, (steps - done) // plan.block)
+                length = plan.block if whole else steps - done
+                new_state, new_trace, sums = _advance(
+                    plan, length, stream.data, state, trace, zeros, jnp.asarray(max(whole, 1), jnp.int32)
+                )
+                sums = jax.tree.map(np.asarray, sums)
+                state, trace = new_state, new_trace
+                totals = jax.tree.map(np.add, totals, sums)
+                done += length * max(whole, 1)
+                report(done)
+    except KeyboardInterrupt:
+        interrupted = True
+        warnings.append(f"interrupted after {done} of {steps} steps; the result is of those.")
+    return _finish(plan, state, trace, totals, done, time.perf_counter() - began, interrupted, warnings)
+
+
+def _check(stream: Stream, steps, chains, thin, burn_in, draws, dtype) -> tuple[int, int, int]:
+    if steps is None:
+        if stream.length is None:
+            raise ValueError("steps is not given and the stream is endless; say how many steps to run.")
+        steps = stream.length
+    for name, number in {"steps": steps, "chains": chains, "thin": thin}.items():
+        if int(number) != number or number < 1:
+            raise ValueError(f"{name} is {number}; it must be a whole number from 1.")
+    if stream.length is not None and steps > stream.length:
+        raise ValueError(f"steps is {steps} but the stream holds {stream.length} observations; ask for fewer.")
+    if thin & (thin - 1) or thin > LONGEST_BLOCK // 8:
+        raise ValueError(f"thin is {thin}; it must be a power of two up to {LONGEST_BLOCK // 8}.")
+    if not 0 <= burn_in < steps:
+        raise ValueError(f"burn_in is {burn_in}; it must be at least 0 and less than the {steps} steps.")
+    if draws < 1:
+        raise ValueError(f"draws is {draws}; it must be a whole number from 1.")
+    if jnp.zeros((), dtype).dtype != np.dtype(dtype):
+        raise ValueError(f"dtype {np.dtype(dtype)} needs jax.config.update('jax_enable_x64', True) first.")
+    return int(steps), int(chains), int(thin)
+
+
+def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -> Plan:
+    groups = -(-chains // max(1, GROUP_NUMBERS // stream.dim))
+    width = -(-chains // groups)
+    fitting = BLOCK_NORMALS // (learner.noise_rows * stream.dim * width)
+    block = max(thin, min(LONGEST_BLOCK, 1 << max(fitting, 8).bit_length() - 1))
+    trace_every = thin
+    while trace_every * draws < steps:
+        trace_every *= 2
+    accumulators = (Moments(), *(accumulator for accumulator in wanted if accumulator is not None))
+    accelerator = jax.default_backend() != "cpu"
+    return Plan(
+        learner, stream, chains, width, groups, block, thin, trace_every, burn_in, accumulators, dtype, accelerator
+    )
+
+
+def _start(plan: Plan, seed: int, start: Any) -> State:
+    dim, stream = plan.stream.dim, plan.stream
+    key, start_key, carry_key = jax.random.split(jax.random.key(seed), 3)
+    if start is None and stream.observations is not None:
+        points = stream.observations.points
+        positions = jnp.asarray(points[np.asarray(jax.random.randint(start_key, (plan.chains,), 0, len(points)))])
+    else:
+        positions = jnp.asarray(np.zeros(dim) if start is None else start)
+        if positions.shape not in ((dim,), (plan.chains, dim)):
+            raise ValueError(f"start has shape {positions.shape}; give ({dim},) or ({plan.chains}, {dim}).")
+    positions = jnp.broadcast_to(positions.astype(plan.dtype), (plan.chains, dim))
+    if not bool(jnp.isfinite(positions).all()):
+        raise ValueError("start holds a NaN or an infinity; give finite positions.")
+    plan.learner.check(positions)
+    # Groups are equally wide: the last one is filled up with copies, which are never counted.
+    filled = jnp.resize(positions, (plan.groups * plan.width, dim))
+    grouped = filled.reshape(plan.groups, plan.width, dim).transpose(0, 2, 1)
+    if stream.shared:
+        carry = stream.init(stream.data, carry_key, None)
+    else:
+        keys = jax.random.split(carry_key, plan.groups)
+        carry = jax.vmap(lambda group_key: stream.init(stream.data, group_key, plan.width))(keys)
+    return State(key, jnp.zeros((), jnp.int32), grouped, carry, plan.learner.init(dim))
+
+
+def _zeros(plan: Plan) -> Sums:
+    info = jnp.zeros((plan.groups, 4, plan.width), plan.dtype)
+    counted = tuple(accumulator.init(plan.stream.dim, plan.chains) for accumulator in plan.accumulators)
+    return Sums(info, counted)
+
+
+@partial(jax.jit, static_argnames=("plan", "length"))
+def _advance(
+    plan: Plan, length: int, data: Any, state: State, trace: Array, zeros: Sums, blocks: Array
+) -> tuple[State, Array, Sums]:
+    """``blocks`` blocks, of which the only one may be cut to ``length`` steps."""
+
+    def body(_, carry: tuple[State, Array, Sums]) -> tuple[State, Array, Sums]:
+        state, trace, sums = carry
+        first_step = state.block * plan.block
+        state, recorded, added = _block(plan, length, data, state)
+        rows = recorded.shape[1]
+        if rows:
+            counted = (jnp.arange(1, rows + 1) * plan.thin + first_step) > plan.burn_in
+            lanes = jnp.arange(plan.groups)[:, None] * plan.width + jnp.arange(plan.width) < plan.chains
+            keep = counted[None, :, None] & lanes[:, None]
+            accumulated = tuple(
+                accumulator.add(total, recorded, keep)
+                for accumulator, total in zip(plan.accumulators, sums.accumulated, strict=True)
+            )
+            trace = _trace(plan, trace, recorded, first_step)
+            sums = sums._replace(accumulated=accumulated)
+        return state, trace, sums._replace(info=sums.info + added)
+
+    return lax.fori_loop(0, blocks, body, (state, trace, zeros))
+
+
+def _trace(plan: Plan, trace: Array, recorded: Array, first_step: Array) -> Array:
+    """Keep the position at every ``trace_every`` steps; a longer interval is overwritten until it ends."""
+    stride = plan.trace_every // plan.thin
+    kept = recorded[:, stride - 1 :: stride] if stride <= recorded.shape[1] else recorded[:, -1:]
+    return lax.dynamic_update_slice_in_dim(trace, jnp.moveaxis(kept, 1, 0), first_step // plan.trace_every, axis=0)
+
+
+def _block(plan: Plan, length: int, data: Any, state: State) -> tuple[State, Array, Array]:
+    """One block: its evidence and noise, then every group of chains over them."""
+    learner, stream = plan.learner, plan.stream
+    noise_key, evidence_key = jax.random.split(jax.random.fold_in(state.key, state.block))
+    memory, carry, evidence = state.memory, state.carry, None
+    if stream.shared:
+        carry, evidence = stream.draw(data, carry, evidence_key, Block(plan.block, length, None))
+        if learner.update is not None:
+            memory = learner.update(memory, evidence)
+
+    def one_chain(position: Array, shown: Any, noise: Array) -> tuple[Array, Info]:
+        if stream.answer is not None:
+            point = learner.ask(position, noise)
+            shown = Observation(point, stream.answer(point, shown))
+        return learner.step(position, memory if learner.update is not None else shown, noise)
+
+    all_chains = jax.vmap(one_chain, in_axes=(-1, None if stream.shared else -1, -1), out_axes=-1)
+
+    def one_step(carry: tuple[Array, Array], inputs: tuple[Any, Array]):
+        position, sums = carry
+        position, info = all_chains(position, *inputs)
+        added = jnp.stack([info.weight, info.weight * info.weight, info.distance, info.projected])
+        return (position, sums + added), None
+
+    def one_group(inputs: tuple[Array, Array, Any]):
+        index, position, group_carry = inputs
+        shape = (plan.block, learner.noise_rows, stream.dim, plan.width)
+        noise = standard_normal(jax.random.fold_in(noise_key, index), shape, plan.dtype)[:length]
+        shown = evidence
+        if not stream.shared:
+            key = jax.random.fold_in(evidence_key, index)
+            block = Block(plan.block, length, plan.width)
+            group_carry, shown = stream.draw(data, group_carry, key, block)
+        carry = (position, jnp.zeros((4, plan.width), plan.dtype))
+        rows = length // plan.thin
+
+        def one_row(carry, row_inputs):
+            carry, _ = lax.scan(one_step, carry, row_inputs, unroll=plan.thin if plan.accelerator else 1)
+            return carry, carry[0]
+
+        def cut(leaf: Array) -> Array:
+            return leaf[: rows * plan.thin].reshape(rows, plan.thin, *leaf.shape[1:])
+
+        carry, recorded = lax.scan(one_row, carry, jax.tree.map(cut, (shown, noise)))
+        if rows * plan.thin < length:
+            rest = jax.tree.map(lambda leaf: leaf[rows * plan.thin :], (shown, noise))
+            carry, _ = lax.scan(one_step, carry, rest)
+        return carry[0], group_carry, recorded, carry[1]
+
+    group_carries = jnp.zeros((plan.groups,)) if stream.shared else carry
+    inputs = (jnp.arange(plan.groups), state.positions, group_carries)
+    if plan.accelerator:
+        positions, group_carries, recorded, sums = jax.vmap(one_group)(inputs)
+    elif plan.groups == 1:
+        single = one_group(jax.tree.map(lambda leaf: leaf[0], inputs))
+        positions, group_carries, recorded, sums = jax.tree.map(lambda leaf: leaf[None], single)
+    else:
+        positions, group_carries, recorded, sums = lax.map(one_group, inputs)
+    carry = carry if stream.shared else group_carries
+    return State(state.key, state.block + 1, positions, carry, memory), recorded, sums
+
+
+def _chain_axis(plan: Plan, grouped: Any) -> np.ndarray:
+    """(…, groups, dim, width) to (chain, …, dim), without the copies that fill the last group."""
+    array = np.moveaxis(np.asarray(grouped), -1, -2)
+    chains_last = array.reshape(*array.shape[:-3], plan.groups * plan.width, array.shape[-1])
+    return np.moveaxis(chains_last, -2, 0)[: plan.chains]
+
+
+def _finish(
+    plan: Plan, state: State, trace: Array, totals: Sums, done: int, seconds: float, interrupted: bool, warnings
+) -> Chains:
+    counted = dict(zip((type(accumulator) for accumulator in plan.accumulators), totals.accumulated, strict=True))
+    by_type = {type(accumulator): accumulator for accumulator in plan.accumulators}
+    dim = plan.stream.dim
+    if counted[Moments][0] > 0:
+        mean, covariance = by_type[Moments].mean_and_covariance(counted[Moments])
+    else:
+        mean, covariance = np.full(dim, np.nan), np.full((dim, dim), np.nan)
+    first = plan.burn_in // plan.trace_every
+    samples = _chain_axis(plan, trace[first : done // plan.trace_every])
+    positions = _chain_axis(plan, state.positions)
+    weight, weight_squared, distance, projected = _chain_axis(plan, totals.info).T
+    steps = max(done, 1)
+    diagnostics = {
+        "kernel_weight": float(np.mean(weight) / steps),
+        "kernel_ess": kernel_ess(weight, weight_squared),
+        "nearest_distance": float(np.mean(distance) / steps),
+        "projected_share": float(np.mean(projected) / steps),
+        "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
+        "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),
+    }
+    warnings = [*warnings, *warn_about_chains(diagnostics, plan.chains)]
+    grid, marginals = by_type.get(Grid), by_type.get(Marginals)
+    return Chains(
+        learner=plan.learner.name,
+        settings=dict(plan.learner.settings),
+        steps=done,
+        chains=plan.chains,
+        seconds=seconds,
+        interrupted=interrupted,
+        positions=positions,
+        samples=samples,
+        sample_every=plan.trace_every,
+        histogram=None if grid is None else grid.histogram(counted[Grid]),
+        marginals=None if marginals is None else marginals.histograms(counted[Marginals]),
+        mean=mean,
+        covariance=covariance,
+        diagnostics=diagnostics,
+        warnings=warnings,
+    )
