@@ -19,7 +19,7 @@ from jax import Array, lax
 from onlooker.inverse.base import Info, InverseLearner
 from onlooker.noise import standard_normal
 from onlooker.observe.observation import Observation
-from onlooker.observe.stream import Block, Stream
+from onlooker.observe.stream import LONGEST_BLOCK, Stream
 from onlooker.progress import progress as progress_bar
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
 from onlooker.reward.diagnostics import kernel_ess, warn_about_chains, warn_about_occupancy
@@ -30,7 +30,6 @@ __all__ = ["Chains", "run"]
 BLOCK_NORMALS = 2**20
 # Numbers in one array of the inner loop: XLA starts splitting larger ones over threads, at every step.
 GROUP_NUMBERS = 2**11
-LONGEST_BLOCK = 4096
 # Chain-steps × dim between two looks at the clock and the keyboard: about a quarter of a second on two cores.
 CALL_NUMBERS = 2**26
 # Steps a float32 sum of ones may run over, well below 2²⁴ where it stops counting.
@@ -189,24 +188,21 @@ def run(
     plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
     warnings = warn_about_occupancy(learner, stream)
     state = _start(plan, seed, start)
-    trace = jnp.zeros((-(-steps // plan.trace_every), plan.groups, stream.dim, plan.width), dtype)
+    trace = jnp.zeros((_trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
     zeros = _zeros(plan)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
 
     done, interrupted, began = 0, False, time.perf_counter()
-    most = max(1, min(CALL_NUMBERS // (chains * stream.dim), CALL_STEPS) // plan.block)
+    call = plan.block * max(1, min(CALL_NUMBERS // (chains * stream.dim), CALL_STEPS) // plan.block)
     try:
         with progress_bar(label or learner.name, steps, chains, progress) as report:
             while done < steps:
-                whole = min(most, (steps - done) // plan.block)
-                length = plan.block if whole else steps - done
-                new_state, new_trace, sums = _advance(
-                    plan, length, stream.data, state, trace, zeros, jnp.asarray(max(whole, 1), jnp.int32)
-                )
-                sums = jax.tree.map(np.asarray, sums)
-                state, trace = new_state, new_trace
+                until = min(done + call, steps)
+                advanced = _advance(plan, stream.data, state, trace, zeros, jnp.asarray(until, jnp.int32))
+                sums = jax.tree.map(np.asarray, advanced[2])
+                state, trace = advanced[:2]
                 totals = jax.tree.map(np.add, totals, sums)
-                done += length * max(whole, 1)
+                done = until
                 report(done)
     except KeyboardInterrupt:
         interrupted = True
@@ -281,46 +277,50 @@ def _zeros(plan: Plan) -> Sums:
     return Sums(info, counted)
 
 
-@partial(jax.jit, static_argnames=("plan", "length"))
+@partial(jax.jit, static_argnames=("plan",))
 def _advance(
-    plan: Plan, length: int, data: Any, state: State, trace: Array, zeros: Sums, blocks: Array
+    plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, until: Array
 ) -> tuple[State, Array, Sums]:
-    """``blocks`` blocks, of which the only one may be cut to ``length`` steps."""
+    """Blocks from where the state is until step ``until``, within or at the end of a block."""
 
-    def body(_, carry: tuple[State, Array, Sums]) -> tuple[State, Array, Sums]:
+    def body(carry: tuple[State, Array, Sums]) -> tuple[State, Array, Sums]:
         state, trace, sums = carry
         first_step = state.block * plan.block
-        state, recorded, added = _block(plan, length, data, state)
-        rows = recorded.shape[1]
-        if rows:
-            counted = (jnp.arange(1, rows + 1) * plan.thin + first_step) > plan.burn_in
-            lanes = jnp.arange(plan.groups)[:, None] * plan.width + jnp.arange(plan.width) < plan.chains
-            keep = counted[None, :, None] & lanes[:, None]
-            accumulated = tuple(
-                accumulator.add(total, recorded, keep)
-                for accumulator, total in zip(plan.accumulators, sums.accumulated, strict=True)
-            )
-            trace = _trace(plan, trace, recorded, first_step)
-            sums = sums._replace(accumulated=accumulated)
-        return state, trace, sums._replace(info=sums.info + added)
+        steps = jnp.minimum(until - first_step, plan.block)
+        state, recorded, info = _block(plan, data, state, steps)
+        taken = jnp.arange(1, recorded.shape[1] + 1) * plan.thin
+        counted = (taken <= steps) & (first_step + taken > plan.burn_in)
+        lanes = jnp.arange(plan.groups)[:, None] * plan.width + jnp.arange(plan.width) < plan.chains
+        keep = counted[None, :, None] & lanes[:, None]
+        accumulated = tuple(
+            accumulator.add(total, recorded, keep)
+            for accumulator, total in zip(plan.accumulators, sums.accumulated, strict=True)
+        )
+        return state, _trace(plan, trace, recorded, first_step), Sums(sums.info + info, accumulated)
 
-    return lax.fori_loop(0, blocks, body, (state, trace, zeros))
+    return lax.while_loop(lambda carry: carry[0].block * plan.block < until, body, (state, trace, zeros))
+
+
+def _trace_rows(plan: Plan, steps: int) -> int:
+    """Rows the trace needs so that the last block, whole, has room."""
+    blocks = -(-steps // plan.block)
+    return -(-blocks * plan.block // plan.trace_every)
 
 
 def _trace(plan: Plan, trace: Array, recorded: Array, first_step: Array) -> Array:
-    """Keep the position at every ``trace_every`` steps; a longer interval is overwritten until it ends."""
-    stride = plan.trace_every // plan.thin
-    kept = recorded[:, stride - 1 :: stride] if stride <= recorded.shape[1] else recorded[:, -1:]
-    return lax.dynamic_update_slice_in_dim(trace, jnp.moveaxis(kept, 1, 0), first_step // plan.trace_every, axis=0)
+    """Keep the position at every ``trace_every`` steps; an interval longer than a block is overwritten to its end."""
+    stride = min(plan.trace_every // plan.thin, recorded.shape[1])
+    kept = jnp.moveaxis(recorded[:, stride - 1 :: stride], 1, 0)
+    return lax.dynamic_update_slice_in_dim(trace, kept, first_step // plan.trace_every, axis=0)
 
 
-def _block(plan: Plan, length: int, data: Any, state: State) -> tuple[State, Array, Array]:
-    """One block: its evidence and noise, then every group of chains over them."""
+def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Array, Array]:
+    """The first ``steps`` steps of a block: its evidence and noise, then every group of chains over them."""
     learner, stream = plan.learner, plan.stream
     noise_key, evidence_key = jax.random.split(jax.random.fold_in(state.key, state.block))
     memory, carry, evidence = state.memory, state.carry, None
     if stream.shared:
-        carry, evidence = stream.draw(data, carry, evidence_key, Block(plan.block, length, None))
+        carry, evidence = stream.draw(data, carry, evidence_key, plan.block, None)
         if learner.update is not None:
             memory = learner.update(memory, evidence)
 
@@ -332,48 +332,45 @@ def _block(plan: Plan, length: int, data: Any, state: State) -> tuple[State, Arr
 
     all_chains = jax.vmap(one_chain, in_axes=(-1, None if stream.shared else -1, -1), out_axes=-1)
 
-    def one_step(carry: tuple[Array, Array], inputs: tuple[Any, Array]):
-        position, sums = carry
-        position, info = all_chains(position, *inputs)
-        added = jnp.stack([info.weight, info.weight * info.weight, info.distance, info.projected])
-        return (position, sums + added), None
-
-    def one_group(inputs: tuple[Array, Array, Any]):
+    def one_group(inputs: tuple[Array, Array, Any]) -> tuple[Array, Any, Array, Array]:
         index, position, group_carry = inputs
         shape = (plan.block, learner.noise_rows, stream.dim, plan.width)
-        noise = standard_normal(jax.random.fold_in(noise_key, index), shape, plan.dtype)[:length]
+        noise = standard_normal(jax.random.fold_in(noise_key, index), shape, plan.dtype)
         shown = evidence
         if not stream.shared:
             key = jax.random.fold_in(evidence_key, index)
-            block = Block(plan.block, length, plan.width)
-            group_carry, shown = stream.draw(data, group_carry, key, block)
-        carry = (position, jnp.zeros((4, plan.width), plan.dtype))
-        rows = length // plan.thin
+            group_carry, shown = stream.draw(data, group_carry, key, plan.block, plan.width)
 
-        def one_row(carry, row_inputs):
-            carry, _ = lax.scan(one_step, carry, row_inputs, unroll=plan.thin if plan.accelerator else 1)
-            return carry, carry[0]
+        def one_step(step: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            position, sums = carry
+            at_step = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, step, keepdims=False), (shown, noise))
+            position, info = all_chains(position, *at_step)
+            added = jnp.stack([info.weight, info.weight * info.weight, info.distance, info.projected])
+            return position, sums + added
 
-        def cut(leaf: Array) -> Array:
-            return leaf[: rows * plan.thin].reshape(rows, plan.thin, *leaf.shape[1:])
+        def one_row(row: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            position, sums, recorded = carry
+            unroll = plan.thin if plan.accelerator else 1
+            position, sums = lax.fori_loop(
+                0, plan.thin, lambda step, inner: one_step(row * plan.thin + step, inner), (position, sums), unroll=unroll
+            )
+            return position, sums, lax.dynamic_update_index_in_dim(recorded, position, row, axis=0)
 
-        carry, recorded = lax.scan(one_row, carry, jax.tree.map(cut, (shown, noise)))
-        if rows * plan.thin < length:
-            rest = jax.tree.map(lambda leaf: leaf[rows * plan.thin :], (shown, noise))
-            carry, _ = lax.scan(one_step, carry, rest)
-        return carry[0], group_carry, recorded, carry[1]
+        rows = steps // plan.thin
+        sums = jnp.zeros((4, plan.width), plan.dtype)
+        recorded = jnp.zeros((plan.block // plan.thin, *position.shape), plan.dtype)
+        position, sums, recorded = lax.fori_loop(0, rows, one_row, (position, sums, recorded))
+        position, sums = lax.fori_loop(rows * plan.thin, steps, one_step, (position, sums))
+        return position, group_carry, recorded, sums
 
     group_carries = jnp.zeros((plan.groups,)) if stream.shared else carry
     inputs = (jnp.arange(plan.groups), state.positions, group_carries)
     if plan.accelerator:
-        positions, group_carries, recorded, sums = jax.vmap(one_group)(inputs)
-    elif plan.groups == 1:
-        single = one_group(jax.tree.map(lambda leaf: leaf[0], inputs))
-        positions, group_carries, recorded, sums = jax.tree.map(lambda leaf: leaf[None], single)
+        positions, group_carries, recorded, info = jax.vmap(one_group)(inputs)
     else:
-        positions, group_carries, recorded, sums = lax.map(one_group, inputs)
+        positions, group_carries, recorded, info = lax.map(one_group, inputs)
     carry = carry if stream.shared else group_carries
-    return State(state.key, state.block + 1, positions, carry, memory), recorded, sums
+    return State(state.key, state.block + 1, positions, carry, memory), recorded, info
 
 
 def _chain_axis(plan: Plan, grouped: Any) -> np.ndarray:

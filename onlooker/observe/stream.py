@@ -5,7 +5,7 @@ observations are (steps, dim); otherwise every chain has a stream of its own on 
 A stream of *questions* draws only the randomness ξ of the answers; the gradient at the chain's own position
 follows in ``answer(point, ξ)``.
 
-A block is always drawn whole from its own key and then cut, so where a run stops never changes what it sees.
+A block is always drawn whole, from its own key, so where a run stops never changes what it sees.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from onlooker.observe.observation import Observation, Observations
 
-__all__ = ["Block", "Stream", "recorded", "simulated"]
+__all__ = ["LONGEST_BLOCK", "Stream", "recorded", "simulated"]
 
-
-@dataclass(frozen=True)
-class Block:
-    """The first ``length`` steps of a block of ``size``, for ``lanes`` chains (``None``: shared by all)."""
-
-    size: int
-    length: int
-    lanes: int | None
+# Steps in a block, at the most. Recorded streams are padded by as many rows, so that the last block is whole.
+LONGEST_BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +36,7 @@ class Stream:
     init
         ``init(data, key, lanes) -> carry``: what the stream remembers from block to block.
     draw
-        ``draw(data, carry, key, block) -> (carry after the whole block, evidence)``.
+        ``draw(data, carry, key, steps, lanes) -> (carry, evidence)`` for a whole block..
     data
         Arrays the stream reads from, passed through jit as arguments.
     shared
@@ -56,7 +51,7 @@ class Stream:
 
     dim: int
     init: Callable[[Any, Array, int | None], Any]
-    draw: Callable[[Any, Any, Array, Block], tuple[Any, Any]]
+    draw: Callable[[Any, Any, Array, int, int | None], tuple[Any, Any]]
     data: Any = ()
     shared: bool = True
     answer: Callable[[Array, Any], Array] | None = None
@@ -66,33 +61,36 @@ class Stream:
 
 def recorded(observations: Observations, dtype: Any = jnp.float32) -> Stream:
     """Observations that were written down, in their order, shared by all chains."""
-    data = Observation(jnp.asarray(observations.points, dtype), jnp.asarray(observations.gradients, dtype))
+
+    def padded(rows: np.ndarray) -> Array:
+        return jnp.asarray(np.concatenate([rows, np.zeros((LONGEST_BLOCK, rows.shape[1]), rows.dtype)]), dtype)
 
     def init(data: Observation, key: Array, lanes: int | None) -> Array:
         return jnp.zeros((), jnp.int32)
 
-    def draw(data: Observation, row: Array, key: Array, block: Block) -> tuple[Array, Observation]:
-        cut = jax.tree.map(lambda rows: lax.dynamic_slice_in_dim(rows, row, block.length), data)
-        return row + block.size, cut
-
     return Stream(
-        observations.dim, init, draw, data, shared=True, length=len(observations), observations=observations
+        observations.dim,
+        init,
+        _read,
+        Observation(padded(observations.points), padded(observations.gradients)),
+        shared=True,
+        length=len(observations),
+        observations=observations,
     )
+
+
+def _read(data: Observation, row: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Observation]:
+    return row + steps, jax.tree.map(lambda rows: lax.dynamic_slice_in_dim(rows, row, steps), data)
 
 
 def simulated(
     dim: int,
-    draw_block: Callable[[Any, Any, Array, int, int | None], tuple[Any, Any]],
+    draw: Callable[[Any, Any, Array, int, int | None], tuple[Any, Any]],
     *,
     init: Callable[[Any, Array, int | None], Any] = lambda data, key, lanes: (),
     data: Any = (),
     shared: bool = False,
     answer: Callable[[Array, Any], Array] | None = None,
 ) -> Stream:
-    """An endless simulated stream from ``draw_block(data, carry, key, steps, lanes) -> (carry, evidence)``."""
-
-    def draw(data: Any, carry: Any, key: Array, block: Block) -> tuple[Any, Any]:
-        carry, evidence = draw_block(data, carry, key, block.size, block.lanes)
-        return carry, jax.tree.map(lambda rows: rows[: block.length], evidence)
-
+    """An endless simulated stream."""
     return Stream(dim, init, draw, data, shared, answer)

@@ -1,0 +1,1 @@
+"""One file per example of the paper: what ``onlooker reproduce NAME`` runs."""

@@ -1,0 +1,97 @@
+"""A reproduced example: rows of settings, measured metrics and the ranges they must lie in."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["Row", "at_least", "at_most", "between", "print_rows", "widen", "write_metrics"]
+
+Range = tuple[float | None, float | None]
+
+
+def at_most(high: float) -> Range:
+    return (None, high)
+
+
+def at_least(low: float) -> Range:
+    return (low, None)
+
+
+def between(low: float, high: float) -> Range:
+    return (low, high)
+
+
+def widen(accept: Mapping[str, Range], by: float) -> dict[str, Range]:
+    """Ranges opened by a Monte-Carlo error on either side."""
+    return {
+        name: (None if low is None else low - by, None if high is None else high + by)
+        for name, (low, high) in accept.items()
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes
+    ----------
+    name
+        Begins with the inverse learner's.
+    metrics
+        What was measured.
+    accept
+        For some of the metrics, the range it must lie in; an open end is ``None``.
+    settings
+        What it was run with.
+    """
+
+    name: str
+    metrics: Mapping[str, float]
+    accept: Mapping[str, Range]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        missing = set(self.accept) - set(self.metrics)
+        if missing or not self.accept:
+            raise ValueError(f"row {self.name!r} accepts {sorted(missing) or 'nothing'}, which it does not measure.")
+
+    @property
+    def within(self) -> bool:
+        return all(
+            (low is None or self.metrics[name] >= low) and (high is None or self.metrics[name] <= high)
+            for name, (low, high) in self.accept.items()
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        accept = {name: list(limits) for name, limits in self.accept.items()}
+        return {"name": self.name, **self.settings, **self.metrics, "accept": accept, "within": self.within}
+
+
+def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
+    """A table with one line per metric that counts."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("run", "metric", "measured", "accept", ""):
+        table.add_column(heading, justify="right" if heading in ("measured", "accept") else "left")
+    for row in rows:
+        for number, (metric, (low, high)) in enumerate(row.accept.items()):
+            value = row.metrics[metric]
+            fits = (low is None or value >= low) and (high is None or value <= high)
+            limits = f"≤ {high:.3g}" if low is None else f"≥ {low:.3g}" if high is None else f"{low:.3g} – {high:.3g}"
+            verdict = "[green]within[/green]" if fits else "[red]OUTSIDE[/red]"
+            table.add_row(row.name if number == 0 else "", metric, f"{value:.4f}", limits, verdict)
+    (console or Console()).print(table)
+
+
+def write_metrics(folder: Path, example: str, preset: str | None, seed: int, rows: Sequence[Row]) -> Path:
+    """metrics.json, written whole or not at all."""
+    path = folder / "metrics.json"
+    content = {"example": example, "preset": preset, "seed": seed, "rows": [row.as_json() for row in rows]}
+    temporary = path.with_suffix(".json.part")
+    temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    temporary.replace(path)
+    return path
