@@ -114,20 +114,31 @@ class Posterior(Mixture):
 
 @dataclass(frozen=True, eq=False)
 class Sweep(Posterior):
-    """Example 1b with agents that sweep the rows in order, each from a row of its own choosing.
+    """Example 1b with agents that sweep the rows instead of picking them at random.
 
     Attributes
     ----------
-    aligned
-        Every agent starts at the first row. Then the row number equals the agent's age, the gradient seen at a
-        place depends on when agents pass it, and the answer is wrong: a trap, kept to show it.
+    order
+        "rotated": in their order, each agent from a row of its own choosing. "aligned": each from the first row;
+        then the row number equals the agent's age, the gradient seen at a place depends on when agents pass
+        it, and the answer is wrong: a trap, kept to show it. "shuffled": in a new order every sweep.
     """
 
-    aligned: bool = False
+    order: str = "rotated"
+
+    def __post_init__(self) -> None:
+        if self.order not in ("rotated", "aligned", "shuffled"):
+            raise ValueError(f"order is {self.order!r}; choose 'rotated', 'aligned' or 'shuffled'.")
 
     def draw(self, key: Array, steps: int, lanes: int | None = None) -> Array:
         """y for every step and lane: each lane's rows one after another."""
-        shape = batch_shape(1, lanes)
-        start = jnp.zeros(shape, jnp.int32) if self.aligned else jax.random.randint(key, shape, 0, self.rows)
-        age = jnp.arange(steps).reshape(-1, *(1,) * (len(shape) - 1))
-        return jnp.asarray(self.data, jnp.float32)[(start + age) % self.rows]
+        width = 1 if lanes is None else lanes
+        if self.order == "shuffled":
+            sweeps = -(-steps // self.rows)
+            ranks = jax.random.uniform(key, (sweeps, self.rows, width))
+            row = jnp.argsort(ranks, axis=1).reshape(-1, width)[:steps]
+        else:
+            first = 0 if self.order == "aligned" else jax.random.randint(key, (1, width), 0, self.rows)
+            row = jnp.broadcast_to((first + jnp.arange(steps)[:, None]) % self.rows, (steps, width))
+        seen = jnp.asarray(self.data, jnp.float32)[row]
+        return seen[:, 0] if lanes is None else seen

@@ -53,8 +53,11 @@ class Occupancy(NamedTuple):
 
 def occupancy(observations: Observations, density: Density) -> Occupancy:
     """Test the observed points against π."""
-    stride = max(1, len(observations) // LOOKED_AT)
-    points = jnp.asarray(observations.points[::stride], float)
+    # Rows at random: every n-th one could be every agent's first.
+    count = len(observations)
+    rows = np.random.default_rng(0).choice(count, LOOKED_AT, replace=False) if count > LOOKED_AT else np.arange(count)
+    rows.sort()
+    points = jnp.asarray(observations.points[rows], float)
     log_prob, score = jax.vmap(jax.value_and_grad(density.log_prob))(points)
     inside = np.asarray(log_prob > -jnp.inf)
     if inside.sum() < 2:
@@ -72,19 +75,20 @@ def occupancy(observations: Observations, density: Density) -> Occupancy:
         axis=1,
     )
     effect = np.abs(moments.mean(axis=0)) / (moments.std(axis=0) + 1e-12)
-    error = _clustered_error(moments, observations.agents, stride, inside)
+    agents = None if observations.agents is None else observations.agents[rows][inside]
+    error = _clustered_error(moments, agents)
     significance = np.abs(moments.mean(axis=0)) / (error + 1e-12)
     threshold = float(norm.isf(FALSE_ALARM / 2 / moments.shape[1]))
     worst = int(np.argmax(np.where(significance > threshold, effect, 0) + 1e-9 * effect))
     return Occupancy(float(effect[worst]), float(significance[worst]), threshold, float(1 - inside.mean()))
 
 
-def _clustered_error(moments: np.ndarray, agents: np.ndarray | None, stride: int, inside: np.ndarray) -> np.ndarray:
+def _clustered_error(moments: np.ndarray, agents: np.ndarray | None) -> np.ndarray:
     """Standard error of the mean with whole agents, or a hundred stretches of the stream, as units."""
     if agents is None:
         unit = np.arange(len(moments)) * min(100, len(moments)) // len(moments)
     else:
-        unit = np.unique(agents[::stride][inside], return_inverse=True)[1]
+        unit = np.unique(agents, return_inverse=True)[1]
     sums = np.zeros((unit.max() + 1, moments.shape[1]))
     np.add.at(sums, unit, moments - moments.mean(axis=0))
     return np.sqrt((sums**2).sum(axis=0)) / len(moments)

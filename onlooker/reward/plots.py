@@ -12,8 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from onlooker.reward.accumulate import Histogram
+from onlooker.reward.estimate import RewardEstimate
 
-__all__ = ["beside_truth", "marginals", "reward_beside_truth", "save", "surface", "trace"]
+__all__ = ["beside_truth", "marginals", "overview", "reward_map", "save", "surface", "trace"]
 
 TRUTH = "0.25"
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a")
@@ -48,7 +49,7 @@ def beside_truth(found: Histogram, truth: Histogram, title: str) -> Figure:
         axes.set_title(name, fontsize=11)
         axes.set_aspect("equal")
         _label(axes)
-    figure.colorbar(filled, ax=panels, label="density", shrink=0.9)
+    figure.colorbar(filled, ax=panels, label="density", shrink=0.9, format="%.2f")
     return figure
 
 
@@ -60,28 +61,31 @@ def surface(histogram: Histogram, title: str) -> Figure:
     axes.plot_surface(first, second, _density(histogram), cmap="viridis", rstride=1, cstride=1, linewidth=0.1)
     _label(axes)
     axes.set_zlabel("density")
-    axes.view_init(35, -60)
+    axes.view_init(30, 20)
     axes.set_title(title, fontsize=11)
     return figure
 
 
-def marginals(found: Mapping[str, Histogram], truth: Histogram, title: str | None = None) -> Figure:
+def marginals(found: Mapping[str, Histogram], truth: Histogram) -> Figure:
     """Every coordinate's marginal, the truth in grey behind what was found."""
     dim = len(truth.edges)
     figure = Figure(figsize=(4.5 * dim, 3.6), layout="constrained")
     panels = np.atleast_1d(figure.subplots(1, dim))
     for axis, axes in enumerate(panels):
-        exact = truth.marginal(axis)
-        axes.stairs(_density(exact), exact.edges[0], fill=True, color="0.85", label="exact")
-        axes.stairs(_density(exact), exact.edges[0], color=TRUTH, linewidth=1)
-        for colour, (name, histogram) in zip(COLOURS, found.items(), strict=False):
-            own = histogram.marginal(axis)
-            axes.stairs(_density(own), own.edges[0], color=colour, linewidth=1.8, label=name)
-        _label(axes, f"θ({axis + 1})", "density")
-    panels[0].legend(fontsize=9)
-    if title:
-        figure.suptitle(title, fontsize=11)
+        _marginal_panel(axes, axis, found, truth)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
     return figure
+
+
+def _marginal_panel(axes: Any, axis: int, found: Mapping[str, Histogram], truth: Histogram) -> None:
+    exact = truth.marginal(axis)
+    axes.stairs(_density(exact), exact.edges[0], fill=True, color="0.85", label="exact exp(R)")
+    axes.stairs(_density(exact), exact.edges[0], color=TRUTH, linewidth=1)
+    for colour, (name, histogram) in zip(COLOURS, found.items(), strict=False):
+        own = histogram.marginal(axis)
+        axes.stairs(_density(own), own.edges[0], color=colour, linewidth=1.8, label=name)
+    _label(axes, f"θ({axis + 1})", "density")
 
 
 def trace(samples: np.ndarray, sample_every: int, chains: int = 3) -> Figure:
@@ -99,33 +103,60 @@ def trace(samples: np.ndarray, sample_every: int, chains: int = 3) -> Figure:
     return figure
 
 
-def reward_beside_truth(
-    centres: tuple[np.ndarray, ...],
-    reward: np.ndarray,
-    truth: np.ndarray,
-    points: np.ndarray | None = None,
-    depth: float = 8.0,
-    title: str = "reconstructed reward",
-) -> Figure:
-    """R̂ and R on the same colours, ``depth`` below the maximum; white where nothing was seen."""
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+def reward_map(estimate: RewardEstimate, depth: float = 8.0) -> Figure:
+    """R̂ in two dimensions, down to ``depth`` below its maximum; white where nothing was seen."""
+    figure = Figure(figsize=(5.6, 4.4), layout="constrained")
+    axes = figure.subplots()
+    filled = _reward_panel(axes, estimate.centres, estimate.values, depth)
+    axes.set_title("reconstructed reward", fontsize=11)
+    figure.colorbar(filled, ax=axes, label="R̂ − max R̂")
+    return figure
+
+
+def _reward_panel(axes: Any, centres: tuple[np.ndarray, ...], values: np.ndarray, depth: float) -> Any:
     levels = np.linspace(-depth, 0, 17)
-    # R̂ is known up to a constant: the one that fits best where it is known.
-    known = np.isfinite(reward) & (truth > truth.max() - depth)
-    shifted = reward - np.mean(reward[known] - truth[known]) if known.any() else reward
-    for axes, field, name in zip(panels, (shifted, truth), (title, "true reward R"), strict=True):
-        relative = np.clip(field - truth.max(), -depth, 0)
-        filled = axes.contourf(*centres, relative.T, levels=levels, cmap="magma")
-        axes.contour(*centres, relative.T, levels=levels[1::2], colors="white", linewidths=0.4)
-        axes.set_title(name, fontsize=11)
-        axes.set_aspect("equal")
-        _label(axes)
-    if points is not None:
-        panels[0].plot(points[:, 0], points[:, 1], ".", color="#7fdbff", markersize=2, alpha=0.6, label="points seen")
-        panels[0].legend(fontsize=8, loc="upper right", markerscale=4)
-    low, high = (axis[[0, -1]] for axis in centres)
-    panels[0].set_xlim(low)
-    panels[0].set_ylim(high)
-    figure.colorbar(filled, ax=panels, label="R − max R", shrink=0.9)
+    relative = np.clip(values, -depth, 0)
+    filled = axes.contourf(*centres, relative.T, levels=levels, cmap="magma")
+    axes.contour(*centres, relative.T, levels=levels[2::2], colors="white", linewidths=0.4)
+    axes.set_aspect("equal")
+    _label(axes)
+    return filled
+
+
+def overview(
+    points: np.ndarray,
+    gradients: np.ndarray,
+    estimate: RewardEstimate,
+    true_reward: np.ndarray,
+    truth: Histogram,
+    depth: float = 8.0,
+) -> Figure:
+    """What was seen, the reward read off it, the reward there was, and the two laws' marginals.
+
+    ``true_reward`` is R at the estimate's centres; both are shown relative to their maxima.
+    """
+    figure = Figure(figsize=(11.5, 7.2), layout="constrained")
+    panels = figure.subplot_mosaic("AABBCC;DDDEEE", height_ratios=(1.25, 1))
+    seen, found, real = (panels[name] for name in "ABC")
+    length = np.linalg.norm(gradients, axis=1, keepdims=True)
+    seen.quiver(*points.T, *(gradients / length).T, color="#1f77b4", alpha=0.55, angles="xy", scale=28, width=0.004)
+    seen.set_aspect("equal")
+    _label(seen)
+    seen.set_title(f"what is seen: points and noisy gradients\n({len(points)} of them, lengths not drawn)", fontsize=11)
+    # R̂ is known up to a constant: the one that fits best near the top.
+    values = estimate.values
+    high = np.isfinite(values) & (true_reward > true_reward.max() - 4)
+    shifted = values - np.mean(values[high] - true_reward[high]) - true_reward.max() if high.any() else values
+    _reward_panel(found, estimate.centres, shifted, depth)
+    found.set_title("what Onlooker makes of it: R̂\n(white: not explored)", fontsize=11)
+    filled = _reward_panel(real, estimate.centres, true_reward - true_reward.max(), depth)
+    real.set_title("what the learners climb: R\n(never shown to Onlooker)", fontsize=11)
+    for axes in (seen, found, real):
+        axes.set_xlim(estimate.histogram.edges[0][[0, -1]])
+        axes.set_ylim(estimate.histogram.edges[1][[0, -1]])
+    figure.colorbar(filled, ax=real, label="reward below its maximum", shrink=0.85)
+    for axis, axes in enumerate((panels["D"], panels["E"])):
+        _marginal_panel(axes, axis, {"Onlooker's chains": estimate.histogram}, truth)
+        if axis == 0:
+            axes.legend(fontsize=9, loc="upper left", frameon=False)
     return figure

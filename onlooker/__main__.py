@@ -1,0 +1,5 @@
+"""``python -m onlooker``."""
+
+from onlooker.cli import main
+
+main()

@@ -1,0 +1,108 @@
+"""The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, help="Watch gradient learners and reconstruct what they maximise."
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"onlooker {installed_version('onlooker')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo"),
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+) -> None:
+    """Learners, an onlooker, the truth: a picture and the distances, in twenty seconds."""
+    from onlooker.paper.demo import demo as show
+
+    _writable(out)
+    print(f"\nthe picture is in {show(out, seed=seed)}")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior or all.")],
+    preset: Annotated[str | None, typer.Option(help="text or listing; by default every row.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="In a minute, with ranges a little wider.")] = False,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
+) -> None:
+    """Run an example of the paper: figures, a table, and metrics.json."""
+    from onlooker.paper import bayes, posterior
+    from onlooker.paper.report import Row, print_rows, write_metrics
+
+    examples = {"bayes": bayes, "posterior": posterior}
+    if name not in (*examples, "all"):
+        raise ValueError(f"there is no example {name!r}; choose one of {', '.join(examples)}, all.")
+    chosen = list(examples) if name == "all" else [name]
+    for example in chosen:
+        presets = examples[example].PRESETS
+        if preset is not None and preset not in presets:
+            raise ValueError(f"{example} has no preset {preset!r}; choose one of {', '.join(presets)}.")
+    outside = False
+    for example in chosen:
+        base = Path("out") if out is None else out
+        folder = base / example if name == "all" or out is None else base
+        _writable(folder)
+        rows: list[Row] = []
+        try:
+            for row in examples[example].reproduce(preset, quick, seed, folder):
+                rows.append(row)
+                print(f"{'within ' if row.within else 'OUTSIDE'}  {row.name}", file=sys.stderr, flush=True)
+        finally:
+            if rows:
+                print_rows(f"{example}{' (quick)' if quick else ''}, seed {seed}", rows)
+                print(f"figures and {write_metrics(folder, example, preset, seed, rows)}")
+        outside = outside or not all(row.within for row in rows)
+    if outside:
+        raise typer.Exit(1)
+
+
+def _writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {folder} cannot be made ({error.strerror}); give a folder you may write to.") from None
+
+
+def main() -> None:
+    """Run the command line and turn errors into sentences."""
+    try:
+        code = app(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        print(f"onlooker: {error.format_message()}", file=sys.stderr)
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        print("onlooker: interrupted.", file=sys.stderr)
+        code = 130
+    except (ValueError, TypeError, OSError) as error:
+        print(f"onlooker: {error}", file=sys.stderr)
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The main job in twenty seconds: learners climb a reward, an onlooker watches, and its picture is held against the truth."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from onlooker.density import standard_normal
+from onlooker.inverse import passive
+from onlooker.learners.agents import independent
+from onlooker.learners.mixture import Mixture
+from onlooker.reward import plots
+from onlooker.reward.accumulate import Grid
+from onlooker.reward.distances import marginal_variations, total_variation, wasserstein
+from onlooker.reward.estimate import RewardEstimate
+from onlooker.run import run
+from onlooker.truth.law import maxima
+from onlooker.truth.quadrature import mixture_law
+
+__all__ = ["demo"]
+
+STEPS = 3_000_000
+CHAINS = 256
+SHOWN = 500
+
+
+def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0, steps: int = STEPS) -> Path:
+    """Run it, print the distances beside the truth's figures, and draw overview.png in ``folder``."""
+    reward, density, grid = Mixture(), standard_normal(2), Grid.cube(3.0, 2, bins=40)
+    say(f"{steps:,} learners restart from N(0, I) and take a noisy gradient step on a reward that stays hidden.")
+    stream = independent(reward, density, shared=True)
+    say(f"{CHAINS} chains of the passive inverse learner watch them.")
+    learner = passive(density, step_size=5e-4, bandwidth=0.1)
+    chains = run(
+        learner, stream, steps=steps, chains=CHAINS, grid=grid, burn_in=steps // 4, start=np.zeros(2), seed=seed
+    )
+    assert chains.histogram is not None
+    law = mixture_law(reward)
+    exact = law.histogram(grid)
+    rate = chains.diagnostics["chain_steps_per_second"] / 1e6
+    say(f"{chains.steps * CHAINS / 1e9:.1f} billion chain-steps in {chains.seconds:.1f} s ({rate:.0f} million a second).\n")
+    peaks = ", ".join(f"({first:.2f}, {second:.2f})" for first, second in maxima(reward.value, law))
+    say(f"the true reward has its maxima at {peaks}")
+    say(f"                      {'Onlooker':>18}    {'truth':>18}")
+    for name, mine, real in (
+        ("mean", chains.mean, law.mean),
+        ("variance", np.diag(chains.covariance), np.diag(law.covariance)),
+    ):
+        say(f"{name:<20}  {mine[0]:>8.3f}  {mine[1]:>8.3f}    {real[0]:>8.3f}  {real[1]:>8.3f}")
+    found = chains.histogram
+    first, second = marginal_variations(found.coarsen(2), exact.coarsen(2))
+    say(f"total variation       {first:>8.3f}  {second:>8.3f}    of the marginals, {total_variation(found, exact):.3f} of the joint law")
+    distances = [wasserstein(found.marginal(axis), exact.marginal(axis)) for axis in range(2)]
+    say(f"Wasserstein-1         {distances[0]:>8.3f}  {distances[1]:>8.3f}")
+    for warning in chains.warnings:
+        say(f"warning: {warning}")
+
+    estimate = RewardEstimate(found)
+    centres = np.stack(np.meshgrid(*estimate.centres, indexing="ij"), axis=-1)
+    _, seen = stream.draw((), (), jax.random.key(seed), SHOWN, None)
+    figure = plots.overview(np.asarray(seen.point), np.asarray(seen.gradient), estimate, reward.value(centres), exact)
+    return plots.save(figure, folder / "overview.png", dpi=110)

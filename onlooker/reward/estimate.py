@@ -1,0 +1,70 @@
+"""R̂(α) = log p̂(α)/β + constant, from the histogram p̂ of the chains; nan where nothing was seen."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import RegularGridInterpolator
+
+from onlooker.reward.accumulate import Histogram
+
+__all__ = ["RewardEstimate"]
+
+
+@dataclass(frozen=True)
+class RewardEstimate:
+    """A reward on a grid, up to a constant: its maximum is set to zero.
+
+    Attributes
+    ----------
+    histogram
+        The joint histogram it was read from.
+    beta
+        β of the chains.
+    """
+
+    histogram: Histogram
+    beta: float = 1.0
+
+    @property
+    def centres(self) -> tuple[np.ndarray, ...]:
+        return self.histogram.centres
+
+    @property
+    def values(self) -> np.ndarray:
+        """R̂ at the centres of the bins."""
+        inside = self.histogram.inside
+        if not inside.any():
+            raise ValueError("no chain has been inside the grid; run for longer or move the grid to the data.")
+        with np.errstate(divide="ignore"):
+            logarithm = np.log(inside / inside.max())
+        return np.where(inside > 0, logarithm, np.nan) / self.beta
+
+    def _bin(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which bin each point is in, (dim, n), and whether it is in any."""
+        places = np.stack([np.searchsorted(edges, points[:, axis], side="right") - 1 for axis, edges in enumerate(self.histogram.edges)])
+        sizes = np.array(self.histogram.inside.shape)[:, None]
+        inside = ((places >= 0) & (places < sizes)).all(axis=0)
+        return np.clip(places, 0, sizes - 1), inside
+
+    def explored(self, x: Any) -> np.ndarray:
+        """For points (n, dim): has a chain been in the bin?"""
+        places, inside = self._bin(self._points(x))
+        return inside & (self.histogram.inside[tuple(places)] > 0)
+
+    def __call__(self, x: Any) -> np.ndarray:
+        """R̂ at points (n, dim): linear between bins all of whose neighbours were seen, the bin's own value elsewhere."""
+        points = self._points(x)
+        places, _ = self._bin(points)
+        smooth = RegularGridInterpolator(self.centres, self.values, bounds_error=False)(points)
+        blocky = self.values[tuple(places)]
+        return np.where(self.explored(points), np.where(np.isnan(smooth), blocky, smooth), np.nan)
+
+    def _points(self, x: Any) -> np.ndarray:
+        dim = len(self.histogram.edges)
+        points = np.asarray(x, dtype=float)
+        if points.ndim == 1 and dim == 1:
+            points = points[:, None]
+        if points.ndim != 2 or points.shape[1] != dim:
+            raise ValueError(f"x has shape {points.shape}; give points of shape (n, {dim}).")
+        return points
