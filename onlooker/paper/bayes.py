@@ -4,92 +4,25 @@ Distances d1, d2 are the total variation of the two marginals, on 20 bins of [âˆ
 exact law exp(R) unless a row says otherwise. Rows that must fail are here too: they show what the paper gets wrong.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from onlooker.density import standard_normal
-from onlooker.inverse import InverseLearner, ball, classical, naive, nonreversible, passive, reweighted
+from onlooker.inverse import ball, classical, naive, nonreversible, passive, reweighted
 from onlooker.learners.agents import independent, questions, simulate
 from onlooker.learners.mixture import Mixture
-from onlooker.observe.stream import Stream, recorded
-from onlooker.paper.report import Range, Row, at_least, at_most, between, widen
-from onlooker.reward import plots
-from onlooker.reward.accumulate import Grid, Histogram, Marginals
+from onlooker.observe.stream import recorded
+from onlooker.paper.mixture_runs import DENSITY, LISTING, TEXT, Example, Length, figures
+from onlooker.paper.report import Row, at_least, at_most, between
+from onlooker.reward.accumulate import Histogram, Marginals
 from onlooker.reward.distances import marginal_variations, total_variation
-from onlooker.run import Chains, run
-from onlooker.truth.law import GridLaw
-from onlooker.truth.quadrature import mixture_law
+from onlooker.run import Chains
 
 __all__ = ["PRESETS", "reproduce"]
 
 PRESETS = ("text", "listing")
-GRID = Grid.cube(3.0, 2, bins=40)
-DENSITY = standard_normal(2)
 SKEW = [[0.0, 1.0], [-1.0, 0.0]]
-TEXT = {"step_size": 5e-4, "bandwidth": 0.1}
-LISTING = {"step_size": 1e-5, "bandwidth": 0.2}
-# What a quick run's fewer chain-steps add to a distance, at the most.
-QUICK_ERROR = 0.015
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a row runs: in full as the paper, and quickly with more chains for fewer steps."""
-
-    chains: int
-    steps: int = 10_000_000
-    quick_chains: int = 400
-    quick_steps: int = 500_000
-
-
-@dataclass
-class Example:
-    """The reward of one prior, its truth, and runs against it."""
-
-    reward: Mixture
-    quick: bool
-    seed: int
-
-    @property
-    def law(self) -> GridLaw:
-        return mixture_law(self.reward)
-
-    @property
-    def exact(self) -> Histogram:
-        return self.law.histogram(GRID)
-
-    def watch(self, learner: InverseLearner, stream: Stream, length: Length, label: str, **options) -> Chains:
-        chains, steps = (
-            (length.quick_chains, length.quick_steps) if self.quick else (length.chains, length.steps)
-        )
-        # A quick run has not the time to forget where it began.
-        burn_in = steps // 4 if self.quick else 0
-        options = {"seed": self.seed, "start": np.zeros(2), "grid": GRID, "burn_in": burn_in, **options}
-        return run(learner, stream, chains=chains, steps=steps, label=label, **options)
-
-    def row(self, name: str, chains: Chains, accept: dict[str, Range], to: Histogram | None = None, **extra) -> Row:
-        assert chains.histogram is not None
-        target = self.exact if to is None else to
-        first, second = marginal_variations(chains.histogram.coarsen(2), target.coarsen(2))
-        metrics = {
-            "d1": first,
-            "d2": second,
-            "joint": total_variation(chains.histogram, target),
-            "kernel_ess": chains.diagnostics["kernel_ess"],
-            **extra,
-        }
-        settings = {
-            **chains.settings,
-            "prior_variances": list(self.reward.prior_variances),
-            "chains": chains.chains,
-            "steps": chains.steps,
-            "quick": self.quick,
-            "seconds": round(chains.seconds, 2),
-        }
-        return Row(name, metrics, widen(accept, QUICK_ERROR) if self.quick else accept, settings)
 
 
 def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
@@ -108,29 +41,29 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
     runs["classical"] = example.watch(
         classical(step_size=5e-4),
         questions(reward),
-        Length(100, quick_chains=400, quick_steps=200_000),
+        Length(100, quick_chains=400, quick_steps=100_000),
         "classical",
     )
     yield example.row("classical", runs["classical"], {"d1": between(0.012, 0.025), "d2": between(0.006, 0.017)})
-    _figures(folder, "classical", "classical Langevin dynamics", runs["classical"], example)
+    figures(folder, "bayes", "classical", "classical Langevin dynamics", runs["classical"], example)
 
-    main = example.watch(passive(DENSITY, **TEXT), own, Length(100, quick_chains=800), "passive")
+    main = example.watch(passive(DENSITY, **TEXT), own, Length(100, quick_chains=200), "passive")
     yield example.row(
         "passive", main, {"d1": at_most(0.045), "d2": at_most(0.045)}, to=runs["classical"].histogram
     )
-    _figures(folder, "passive", "passive inverse learner", main, example)
+    figures(folder, "bayes", "passive", "passive inverse learner", main, example)
 
     yield _one_stream(example)
 
     weighted = reweighted(DENSITY, **LISTING, confine=ball(3.5))
     per_run = Marginals(-3.0, 3.0, 20, per_chain=True)
-    length = Length(100, quick_chains=300, quick_steps=1_000_000)
+    length = Length(100, quick_chains=300, quick_steps=500_000)
     plain = example.watch(weighted, own, length, "reweighted", marginals=per_run)
     yield example.row(
         "reweighted, listing's step and bandwidth", plain, {"d1": at_most(0.06), "d2": at_most(0.08)}
     )
     turned = nonreversible(DENSITY, rotation=SKEW, **LISTING, confine=ball(3.5))
-    length = Length(30, quick_chains=300, quick_steps=1_000_000)
+    length = Length(30, quick_chains=300, quick_steps=500_000)
     rotated = example.watch(turned, own, length, "nonreversible", marginals=per_run)
     ratio = _per_run_distance(rotated, example) / _per_run_distance(plain, example)
     yield example.row(
@@ -141,7 +74,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
     )
 
     one_stream = independent(reward, DENSITY, shared=True)
-    length = Length(50, quick_chains=400)
+    length = Length(50)
     for form, accept in (
         ("second", {"d1": at_most(0.06), "d2": at_most(0.07)}),
         ("second as printed", {"d1": at_least(0.5), "d2": at_least(0.5)}),
@@ -153,22 +86,23 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
 
     for name, bandwidth in (("naive", 0.1), ("naive, no kernel", None)):
         learner = naive(step_size=1e-4, bandwidth=bandwidth)
-        lost = example.watch(learner, own, Length(20, quick_chains=20, quick_steps=1_000_000), name)
+        lost = example.watch(learner, own, Length(20, quick_chains=20, quick_steps=500_000), name)
         yield example.row(name, lost, {"d1": at_least(0.5), "d2": at_least(0.5)})
 
 
 def _one_stream(example: Example) -> Row:
-    """Six seeds of 50 chains, each seed on one stream of its own."""
+    """Six seeds of 50 chains (quickly: three of 100), each seed on one stream of its own."""
+    count = 3 if example.quick else 6
     learner, stream = passive(DENSITY, **TEXT), independent(example.reward, DENSITY, shared=True)
     seeds = [
         example.watch(
             learner,
             stream,
-            Length(50, quick_chains=200),
-            f"passive, one stream, seed {number + 1} of 6",
+            Length(50, quick_chains=100),
+            f"passive, one stream, seed {number + 1} of {count}",
             seed=example.seed + 1000 * (number + 1),
         )
-        for number in range(6)
+        for number in range(count)
     ]
     exact = example.exact.coarsen(2)
     histograms = [chains.histogram.coarsen(2) for chains in seeds if chains.histogram is not None]
@@ -191,11 +125,11 @@ def _one_stream(example: Example) -> Row:
 
 def _running_agents(example: Example) -> Row:
     """Agents that run 100 steps are not where they started: Ï€ is assumed, and wrong. Must fail, and must warn."""
-    agents = 10_000 if example.quick else 100_000
+    agents = 20_000 if example.quick else 100_000
     seen = simulate(
         example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + 1
     )
-    length = Length(50, quick_chains=400, quick_steps=1_000_000)
+    length = Length(50)
     chains = example.watch(passive(DENSITY, **TEXT), recorded(seen), length, "passive, running agents")
     warned = any("do not follow the density" in warning for warning in chains.warnings)
     return example.row(
@@ -208,10 +142,10 @@ def _running_agents(example: Example) -> Row:
 
 def _listing(example: Example, folder: Path) -> Iterator[Row]:
     weighted = reweighted(DENSITY, **LISTING, confine=ball(3.5))
-    length = Length(60, quick_chains=300, quick_steps=1_000_000)
+    length = Length(60, quick_chains=300, quick_steps=500_000)
     chains = example.watch(weighted, independent(example.reward, DENSITY), length, "reweighted, listing")
     yield example.row("reweighted, listing's prior", chains, {"d1": at_most(0.05), "d2": at_most(0.06)})
-    _figures(folder, "reweighted", "reweighted inverse learner, listing", chains, example)
+    figures(folder, "bayes", "reweighted", "reweighted inverse learner, listing", chains, example)
 
 
 def _per_run_distance(chains: Chains, example: Example) -> float:
@@ -222,14 +156,3 @@ def _per_run_distance(chains: Chains, example: Example) -> float:
     return float(
         np.mean([total_variation(mine, truth[axis]) for run_ in chains.marginals for axis, mine in enumerate(run_)])
     )
-
-
-def _figures(folder: Path, name: str, title: str, chains: Chains, example: Example) -> None:
-    assert chains.histogram is not None
-    draw: dict[str, Callable] = {
-        "histogram": lambda: plots.surface(chains.histogram, title),
-        "contour": lambda: plots.beside_truth(chains.histogram, example.exact, title),
-        "marginals": lambda: plots.marginals({title: chains.histogram}, example.exact),
-    }
-    for kind, make in draw.items():
-        plots.save(make(), folder / f"bayes-{name}-{kind}.png")

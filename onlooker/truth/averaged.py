@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-__all__ = ["coefficients"]
+__all__ = ["coefficients", "seen_on_grid"]
 
 Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -83,3 +83,26 @@ def coefficients(
     if name == "reweighted":
         return beta / 2 * pulled / pi[..., None], unit + step_size * beta**2 / 4 * noise / pi[..., None, None] ** 2
     raise ValueError(f"no averaged diffusion is written down for {name!r}.")
+
+
+def seen_on_grid(
+    points: np.ndarray, gradients: np.ndarray, axes: tuple[np.ndarray, ...]
+) -> tuple[Moments, Callable[[np.ndarray], np.ndarray]]:
+    """``moments`` and ``occupancy`` for `coefficients` as learners really show them, binned in the cells.
+
+    So the oracle also holds for running agents, whose gradients may depend on how they came to a place.
+    """
+    edges = [np.append(axis, 2 * axis[-1] - axis[-2]) - (axis[1] - axis[0]) / 2 for axis in axes]
+    dim = len(axes)
+
+    def total(weights: np.ndarray | None = None) -> np.ndarray:
+        return np.histogramdd(points, bins=edges, weights=weights)[0]
+
+    count = total()
+    safe = np.maximum(count, 1)
+    mean = np.stack([total(gradients[:, i]) for i in range(dim)], axis=-1) / safe[..., None]
+    second = np.stack(
+        [np.stack([total(gradients[:, i] * gradients[:, j]) for j in range(dim)], axis=-1) for i in range(dim)], axis=-1
+    ) / safe[..., None, None]
+    area = np.prod([axis[1] - axis[0] for axis in axes])
+    return lambda _: (mean, second), lambda _: count / len(points) / area

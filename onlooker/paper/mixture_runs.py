@@ -1,0 +1,113 @@
+"""Runs against a mixture's reward and its exact law, for Examples 1 and 1b: lengths, starts, rows and figures.
+
+d1, d2 are the total variation of the two marginals on 20 bins of [−3, 3] and two overflow bins; ``joint`` is that of
+the joint law on 40 × 40.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import qmc
+
+from onlooker.density import standard_normal
+from onlooker.inverse import InverseLearner
+from onlooker.learners.mixture import Mixture
+from onlooker.observe.stream import Stream
+from onlooker.paper.report import Range, Row, widen
+from onlooker.reward import plots
+from onlooker.reward.accumulate import Grid, Histogram
+from onlooker.reward.distances import marginal_variations, total_variation
+from onlooker.run import Chains, run
+from onlooker.truth.law import GridLaw
+from onlooker.truth.quadrature import mixture_law
+
+__all__ = ["DENSITY", "GRID", "LISTING", "TEXT", "Example", "Length", "figures"]
+
+GRID = Grid.cube(3.0, 2, bins=40)
+DENSITY = standard_normal(2)
+TEXT = {"step_size": 5e-4, "bandwidth": 0.1}
+LISTING = {"step_size": 1e-5, "bandwidth": 0.2}
+# What a quick run's fewer chain-steps add to a distance, at the most.
+QUICK_ERROR = 0.015
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a row runs: in full as the paper, and quickly with more chains for fewer steps."""
+
+    chains: int
+    steps: int = 10_000_000
+    quick_chains: int = 150
+    quick_steps: int = 2_000_000
+
+
+@dataclass
+class Example:
+    """The reward of one prior, its truth, and runs against it."""
+
+    reward: Mixture
+    quick: bool
+    seed: int
+
+    @property
+    def law(self) -> GridLaw:
+        return mixture_law(self.reward)
+
+    @property
+    def exact(self) -> Histogram:
+        return self.law.histogram(GRID)
+
+    def watch(self, learner: InverseLearner, stream: Stream, length: Length, label: str, **options) -> Chains:
+        chains, steps = (
+            (length.quick_chains, length.quick_steps) if self.quick else (length.chains, length.steps)
+        )
+        # A quick run has not the time to forget where it began: it begins where the points are.
+        start = inner_points(chains, self.seed) if self.quick else np.zeros(2)
+        burn_in = steps // 4 if self.quick else 0
+        options = {"seed": self.seed, "start": start, "grid": GRID, "burn_in": burn_in, **options}
+        result = run(learner, stream, chains=chains, steps=steps, label=label, **options)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def row(self, name: str, chains: Chains, accept: dict[str, Range], to: Histogram | None = None, **extra) -> Row:
+        assert chains.histogram is not None
+        target = self.exact if to is None else to
+        first, second = marginal_variations(chains.histogram.coarsen(2), target.coarsen(2))
+        metrics = {
+            "d1": first,
+            "d2": second,
+            "joint": total_variation(chains.histogram, target),
+            "kernel_ess": chains.diagnostics["kernel_ess"],
+            **extra,
+        }
+        settings = {
+            **chains.settings,
+            "prior_variances": list(self.reward.prior_variances),
+            "chains": chains.chains,
+            "steps": chains.steps,
+            "quick": self.quick,
+            "seconds": round(chains.seconds, 2),
+        }
+        return Row(name, metrics, widen(accept, QUICK_ERROR) if self.quick else accept, settings)
+
+
+def inner_points(count: int, seed: int, radius: float = 2.2) -> np.ndarray:
+    """Evenly spread draws from N(0, I) within a radius: far out, where π is small, `passive` would not move."""
+    first, second = qmc.Halton(2, seed=seed).random(count).T
+    distance = np.sqrt(-2 * np.log1p(-first * -np.expm1(-(radius**2) / 2)))
+    return distance[:, None] * np.stack([np.cos(2 * np.pi * second), np.sin(2 * np.pi * second)], axis=1)
+
+
+def figures(folder: Path, example_name: str, name: str, title: str, chains: Chains, example: Example) -> None:
+    """The run's histogram as a surface, its contours beside the truth, and its marginals."""
+    assert chains.histogram is not None
+    draw: dict[str, Callable] = {
+        "histogram": lambda: plots.surface(chains.histogram, title),
+        "contour": lambda: plots.beside_truth(chains.histogram, example.exact, title),
+        "marginals": lambda: plots.marginals({title: chains.histogram}, example.exact),
+    }
+    for kind, make in draw.items():
+        plots.save(make(), folder / f"{example_name}-{name}-{kind}.png")
