@@ -19,6 +19,8 @@ from onlooker.reward.distances import total_variation, wasserstein
 from onlooker.reward.estimate import RewardEstimate
 from onlooker.run import Chains, run
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Chains",
     "Density",

@@ -1,23 +1,25 @@
 """The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
 
 import sys
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
+
+from onlooker import __version__
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, help="Watch gradient learners and reconstruct what they maximise."
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Watch gradient learners and reconstruct what they maximise.",
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"onlooker {installed_version('onlooker')}")
+        print(f"onlooker {__version__}")
         raise typer.Exit
 
 
@@ -90,16 +92,20 @@ def main() -> None:
     """Run the command line and turn errors into sentences."""
     try:
         code = app(standalone_mode=False)
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         code = stop.exit_code
-    except click.ClickException as error:
-        print(f"onlooker: {error.format_message()}", file=sys.stderr)
-        code = 2
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print("onlooker: interrupted.", file=sys.stderr)
         code = 130
-    except (ValueError, TypeError, OSError) as error:
-        print(f"onlooker: {error}", file=sys.stderr)
+    except Exception as error:
+        # Typer's own errors come from the click it carries or depends on: they are known by what they can do.
+        if hasattr(error, "format_message"):
+            sentence = error.format_message()
+        elif isinstance(error, ValueError | TypeError | OSError):
+            sentence = str(error)
+        else:
+            raise
+        print(f"onlooker: {sentence}", file=sys.stderr)
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -29,10 +29,13 @@ class Density:
         log π at one point of shape (dim,).
     sample
         ``sample(key, shape)`` draws points of shape ``shape + (dim,)``; ``None`` when nobody can.
+    dim
+        N, when it is known.
     """
 
     log_prob: Callable[[Array], Array]
     sample: Callable[[Array, tuple[int, ...]], Array] | None = None
+    dim: int | None = None
 
     def value(self, point: Array) -> Array:
         """π at one point."""
@@ -58,12 +61,13 @@ def as_density(density: Any) -> Density:
     if isinstance(density, Density):
         return density
     if hasattr(density, "log_prob"):
-        if len(getattr(density, "event_shape", (0,))) != 1 or getattr(density, "batch_shape", ()):
+        event_shape = tuple(getattr(density, "event_shape", (0,)))
+        if len(event_shape) != 1 or tuple(getattr(density, "batch_shape", ())):
             raise ValueError(
                 "density is not one distribution over vectors (its batch_shape is not empty or its event_shape "
                 "not one-dimensional); in NumPyro add .expand([dim]).to_event(1)."
             )
-        return Density(density.log_prob, density.sample if hasattr(density, "sample") else None)
+        return Density(density.log_prob, getattr(density, "sample", None), event_shape[0] or None)
     if callable(density):
         return Density(density)
     raise TypeError(
@@ -81,7 +85,7 @@ def standard_normal(dim: int, scale: float = 1.0) -> Density:
     def sample(key: Array, shape: tuple[int, ...]) -> Array:
         return scale * jnp.moveaxis(noise.standard_normal(key, (dim, *shape)), 0, -1)
 
-    return Density(log_prob, sample)
+    return Density(log_prob, sample, dim)
 
 
 def flat() -> Density:

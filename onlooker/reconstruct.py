@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from onlooker.density import Density, as_density
 from onlooker.inverse import ball, passive, reweighted
+from onlooker.inverse.base import check_positive
 from onlooker.kernels import gaussian
 from onlooker.observe.observation import Observations, observe
 from onlooker.observe.stream import recorded
@@ -66,7 +69,9 @@ class Reconstruction:
     def _grid(self) -> RewardEstimate:
         if self.estimate is None:
             dim = self.chains.positions.shape[1]
-            raise ValueError(f"R̂ in {dim} dimensions needs a method that fits a potential; {self.method} has samples only.")
+            raise ValueError(
+                f"R̂ in {dim} dimensions needs a method that fits a potential; {self.method} has samples only."
+            )
         return self.estimate
 
 
@@ -110,10 +115,15 @@ def reconstruct(
             "density is missing: passive and reweighted need the density the points come from, "
             "such as numpyro.distributions.Normal(0, 1).expand([dim]).to_event(1)."
         )
+    check_positive(
+        beta=beta,
+        **{name: given for name, given in (("step_size", step_size), ("bandwidth", bandwidth)) if given is not None},
+    )
+    method = "passive" if method == "auto" else method
     seen = observe(points, gradients, agents=agents, times=times, learning_rate=learning_rate, descent=descent)
     pi = as_density(density)
     width = _bandwidth(seen) if bandwidth is None else bandwidth
-    step = _step_size(seen, pi, width, beta) if step_size is None else step_size
+    step = _step_size(seen, pi, method, width, beta) if step_size is None else step_size
     if method == "reweighted":
         radius = float(np.linalg.norm(seen.points, axis=1).max())
         learner = reweighted(pi, step_size=step, bandwidth=width, beta=beta, confine=ball(radius))
@@ -148,14 +158,19 @@ def _bandwidth(seen: Observations) -> float:
     return 0.5 * spread * (len(seen) / 1000) ** (-1 / (seen.dim + 4))
 
 
-def _step_size(seen: Observations, density: Density, bandwidth: float, beta: float) -> float:
-    """μ at which the gradient noise, μ(β/2)² E[K²g²], is a stated share of the injected noise at the typical chain."""
+def _step_size(seen: Observations, density: Density, method: str, bandwidth: float, beta: float) -> float:
+    """The largest μ with gradient noise a stated share of the injected noise, and steps within half a bandwidth."""
     generator = np.random.default_rng(0)
     rows = generator.choice(len(seen), size=min(len(seen), 20_000), replace=False)
     places = seen.points[generator.choice(rows, size=min(len(rows), 200), replace=False)]
     points, strength = seen.points[rows], (seen.gradients[rows] ** 2).mean(axis=1)
     squared = ((points[None] - places[:, None]) ** 2).sum(axis=2) / bandwidth**2
-    log_peak = float(gaussian.log(np.zeros(seen.dim, np.float32), bandwidth))
+    log_peak = float(gaussian.log(jnp.zeros(seen.dim), bandwidth))
+    # E[K² g²] where the chains may be; π is the passive chain's speed, and reweighted's weight is 1/π.
     noise = np.exp(2 * log_peak) * (np.exp(-squared) * strength).mean(axis=1)
-    typical = float(np.quantile(noise, 0.9))
-    return NOISE_SHARE / (beta**2 / 4 * typical + 1e-12)
+    pi = np.asarray(jax.vmap(density.value)(jnp.asarray(places)))
+    speed = pi if method == "passive" else np.ones_like(pi)
+    share = beta**2 / 4 * noise * (speed / np.maximum(pi, 1e-12)) ** 2
+    by_noise = NOISE_SHARE / (float(np.quantile(share, 0.9)) + 1e-12)
+    by_length = (bandwidth / 2 / float(speed.max())) ** 2
+    return min(by_noise, by_length)

@@ -184,7 +184,7 @@ def run(
 
     Ctrl-C ends the run early and hands back what has been done.
     """
-    steps, chains, thin = _check(stream, steps, chains, thin, burn_in, draws, dtype)
+    steps, chains, thin = _check(learner, stream, steps, chains, thin, burn_in, draws, dtype)
     plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
     warnings = warn_about_occupancy(learner, stream)
     state = _start(plan, seed, start)
@@ -210,7 +210,12 @@ def run(
     return _finish(plan, state, trace, totals, done, time.perf_counter() - began, interrupted, warnings)
 
 
-def _check(stream: Stream, steps, chains, thin, burn_in, draws, dtype) -> tuple[int, int, int]:
+def _check(learner: InverseLearner, stream: Stream, steps, chains, thin, burn_in, draws, dtype) -> tuple[int, int, int]:
+    density = learner.density
+    if density is not None and density.dim not in (None, stream.dim):
+        raise ValueError(
+            f"density is over {density.dim} dimensions but the points have {stream.dim}; give one over theirs."
+        )
     if steps is None:
         if stream.length is None:
             raise ValueError("steps is not given and the stream is endless; say how many steps to run.")
@@ -226,7 +231,7 @@ def _check(stream: Stream, steps, chains, thin, burn_in, draws, dtype) -> tuple[
         raise ValueError(f"burn_in is {burn_in}; it must be at least 0 and less than the {steps} steps.")
     if draws < 1:
         raise ValueError(f"draws is {draws}; it must be a whole number from 1.")
-    if jnp.zeros((), dtype).dtype != np.dtype(dtype):
+    if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
         raise ValueError(f"dtype {np.dtype(dtype)} needs jax.config.update('jax_enable_x64', True) first.")
     return int(steps), int(chains), int(thin)
 
@@ -278,9 +283,7 @@ def _zeros(plan: Plan) -> Sums:
 
 
 @partial(jax.jit, static_argnames=("plan",))
-def _advance(
-    plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, until: Array
-) -> tuple[State, Array, Sums]:
+def _advance(plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, until: Array) -> tuple[State, Array, Sums]:
     """Blocks from where the state is until step ``until``, within or at the end of a block."""
 
     def body(carry: tuple[State, Array, Sums]) -> tuple[State, Array, Sums]:
@@ -352,7 +355,11 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
             position, sums, recorded = carry
             unroll = plan.thin if plan.accelerator else 1
             position, sums = lax.fori_loop(
-                0, plan.thin, lambda step, inner: one_step(row * plan.thin + step, inner), (position, sums), unroll=unroll
+                0,
+                plan.thin,
+                lambda step, inner: one_step(row * plan.thin + step, inner),
+                (position, sums),
+                unroll=unroll,
             )
             return position, sums, lax.dynamic_update_index_in_dim(recorded, position, row, axis=0)
 
@@ -403,7 +410,7 @@ def _finish(
         "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
         "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),
     }
-    warnings = [*warnings, *warn_about_chains(diagnostics, plan.chains)]
+    warnings = [*warnings, *warn_about_chains(diagnostics, plan.learner, plan.chains)]
     grid, marginals = by_type.get(Grid), by_type.get(Marginals)
     return Chains(
         learner=plan.learner.name,

@@ -41,10 +41,7 @@ def naive(
     root = math.sqrt(2 * step_size / beta)
 
     def step(position: Array, evidence: Observation, noise: Array) -> tuple[Array, Info]:
-        if bandwidth is None:
-            weight = jnp.ones((), position.dtype)
-        else:
-            weight = kernel(evidence.point - position, bandwidth)
+        weight = jnp.ones((), position.dtype) if bandwidth is None else kernel(evidence.point - position, bandwidth)
         moved, projected = confine(position, step_size * weight * evidence.gradient + root * noise[0])
         return moved, Info(weight, distance(evidence.point, position), projected)
 

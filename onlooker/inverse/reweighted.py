@@ -83,6 +83,8 @@ def refuse_zero_density(density: Density):
     def check(positions: Array) -> None:
         lost = int(jnp.sum(~(jax.vmap(density.log_prob)(positions) > -jnp.inf)))
         if lost:
-            raise ValueError(f"start puts {lost} of {len(positions)} chains where the density is zero; start inside its support.")
+            raise ValueError(
+                f"start puts {lost} of {len(positions)} chains where the density is zero; start inside its support."
+            )
 
     return check

@@ -17,7 +17,6 @@ def batch_shape(steps: int, lanes: int | None, *features: int) -> tuple[int, ...
     return (steps, *features) if lanes is None else (steps, *features, lanes)
 
 
-
 class Reward(Protocol):
     """What the agents need to know of a reward."""
 

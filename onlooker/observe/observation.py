@@ -71,7 +71,8 @@ def observe(
     agents
         (n,) which agent made each row; without it all rows are one agent's.
     times
-        (n,) when each row was made; an agent whose time does not advance was restarted, and nothing is differenced across that.
+        (n,) when each row was made; an agent whose time does not advance was restarted, and no
+        gradient is read across that.
     learning_rate
         ε of the learners' SGD. Without it gradients read off iterates are in units of ε, and a note says so.
     descent
@@ -91,9 +92,7 @@ def observe(
     if gradients is None:
         rows, gradient_rows = gradients_from_iterates(point_rows, agent_rows, time_rows, learning_rate)
         if learning_rate is None:
-            notes.append(
-                "learning_rate is unknown: gradients, and so R, are in units of the learners' step size ε."
-            )
+            notes.append("learning_rate is unknown: gradients, and so R, are in units of the learners' step size ε.")
         point_rows = point_rows[rows]
         agent_rows = None if agent_rows is None else agent_rows[rows]
         time_rows = None if time_rows is None else time_rows[rows]
@@ -101,7 +100,8 @@ def observe(
         gradient_rows = _matrix("gradients", gradients)
         if gradient_rows.shape != point_rows.shape:
             raise ValueError(
-                f"gradients has shape {gradient_rows.shape} but points has {point_rows.shape}; give one gradient per point."
+                f"gradients has shape {gradient_rows.shape} but points has {point_rows.shape}; "
+                "give one gradient per point."
             )
         if descent:
             gradient_rows = -gradient_rows
@@ -110,7 +110,9 @@ def observe(
     refused = int(np.count_nonzero(~finite))
     if refused:
         if refused == len(finite):
-            raise ValueError("points and gradients hold no row that is finite throughout; there is nothing to learn from.")
+            raise ValueError(
+                "points and gradients hold no row that is finite throughout; there is nothing to learn from."
+            )
         notes.append(f"{refused} of {len(finite)} observations held a NaN or an infinity and were refused.")
         point_rows, gradient_rows = point_rows[finite], gradient_rows[finite]
         agent_rows = None if agent_rows is None else agent_rows[finite]
@@ -123,7 +125,9 @@ def _numbers(name: str, values: Any) -> np.ndarray:
         values = values.detach().cpu().numpy()
     array = np.asarray(values)
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
-        raise ValueError(f"{name} is not an array of numbers (its dtype is {array.dtype}); give floats in one rectangular array.")
+        raise ValueError(
+            f"{name} is not an array of numbers (its dtype is {array.dtype}); give floats in one rectangular array."
+        )
     if np.iscomplexobj(array):
         raise ValueError(f"{name} is complex; give real numbers.")
     return array

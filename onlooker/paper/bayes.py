@@ -1,4 +1,4 @@
-"""Example 1: the Bayesian mixture's reward, reconstructed by every single-kernel inverse learner (fig:classicalLang, fig:mh).
+"""Example 1: the Bayesian mixture's reward, by every single-kernel inverse learner (fig:classicalLang, fig:mh).
 
 Distances d1, d2 are the total variation of the two marginals, on 20 bins of [−3, 3] and two overflow bins, to the
 exact law exp(R) unless a row says otherwise. Rows that must fail are here too: they show what the paper gets wrong.
@@ -48,9 +48,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
     figures(folder, "bayes", "classical", "classical Langevin dynamics", runs["classical"], example)
 
     main = example.watch(passive(DENSITY, **TEXT), own, Length(100, quick_chains=200), "passive")
-    yield example.row(
-        "passive", main, {"d1": at_most(0.045), "d2": at_most(0.045)}, to=runs["classical"].histogram
-    )
+    yield example.row("passive", main, {"d1": at_most(0.045), "d2": at_most(0.045)}, to=runs["classical"].histogram)
     figures(folder, "bayes", "passive", "passive inverse learner", main, example)
 
     yield _one_stream(example)
@@ -59,9 +57,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
     per_run = Marginals(-3.0, 3.0, 20, per_chain=True)
     length = Length(100, quick_chains=300, quick_steps=500_000)
     plain = example.watch(weighted, own, length, "reweighted", marginals=per_run)
-    yield example.row(
-        "reweighted, listing's step and bandwidth", plain, {"d1": at_most(0.06), "d2": at_most(0.08)}
-    )
+    yield example.row("reweighted, listing's step and bandwidth", plain, {"d1": at_most(0.06), "d2": at_most(0.08)})
     turned = nonreversible(DENSITY, rotation=SKEW, **LISTING, confine=ball(3.5))
     length = Length(30, quick_chains=300, quick_steps=500_000)
     rotated = example.watch(turned, own, length, "nonreversible", marginals=per_run)
@@ -126,9 +122,7 @@ def _one_stream(example: Example) -> Row:
 def _running_agents(example: Example) -> Row:
     """Agents that run 100 steps are not where they started: π is assumed, and wrong. Must fail, and must warn."""
     agents = 20_000 if example.quick else 100_000
-    seen = simulate(
-        example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + 1
-    )
+    seen = simulate(example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + 1)
     length = Length(50)
     chains = example.watch(passive(DENSITY, **TEXT), recorded(seen), length, "passive, running agents")
     warned = any("do not follow the density" in warning for warning in chains.warnings)

@@ -1,4 +1,4 @@
-"""The main job in twenty seconds: learners climb a reward, an onlooker watches, and its picture is held against the truth."""
+"""The main job in twenty seconds: learners climb, an onlooker watches, and its picture is held against the truth."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,8 +38,8 @@ def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0, steps:
     assert chains.histogram is not None
     law = mixture_law(reward)
     exact = law.histogram(grid)
-    rate = chains.diagnostics["chain_steps_per_second"] / 1e6
-    say(f"{chains.steps * CHAINS / 1e9:.1f} billion chain-steps in {chains.seconds:.1f} s ({rate:.0f} million a second).\n")
+    billions, rate = chains.steps * CHAINS / 1e9, chains.diagnostics["chain_steps_per_second"] / 1e6
+    say(f"{billions:.1f} billion chain-steps in {chains.seconds:.1f} s ({rate:.0f} million a second).\n")
     peaks = ", ".join(f"({first:.2f}, {second:.2f})" for first, second in maxima(reward.value, law))
     say(f"the true reward has its maxima at {peaks}")
     say(f"                      {'Onlooker':>18}    {'truth':>18}")
@@ -50,7 +50,8 @@ def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0, steps:
         say(f"{name:<20}  {mine[0]:>8.3f}  {mine[1]:>8.3f}    {real[0]:>8.3f}  {real[1]:>8.3f}")
     found = chains.histogram
     first, second = marginal_variations(found.coarsen(2), exact.coarsen(2))
-    say(f"total variation       {first:>8.3f}  {second:>8.3f}    of the marginals, {total_variation(found, exact):.3f} of the joint law")
+    joint = total_variation(found, exact)
+    say(f"total variation       {first:>8.3f}  {second:>8.3f}    of the marginals, {joint:.3f} of the joint law")
     distances = [wasserstein(found.marginal(axis), exact.marginal(axis)) for axis in range(2)]
     say(f"Wasserstein-1         {distances[0]:>8.3f}  {distances[1]:>8.3f}")
     for warning in chains.warnings:

@@ -4,9 +4,9 @@ d1, d2 are the total variation of the two marginals on 20 bins of [−3, 3] and 
 the joint law on 40 × 40.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import qmc
@@ -27,8 +27,8 @@ __all__ = ["DENSITY", "GRID", "LISTING", "TEXT", "Example", "Length", "figures"]
 
 GRID = Grid.cube(3.0, 2, bins=40)
 DENSITY = standard_normal(2)
-TEXT = {"step_size": 5e-4, "bandwidth": 0.1}
-LISTING = {"step_size": 1e-5, "bandwidth": 0.2}
+TEXT: dict[str, Any] = {"step_size": 5e-4, "bandwidth": 0.1}
+LISTING: dict[str, Any] = {"step_size": 1e-5, "bandwidth": 0.2}
 # What a quick run's fewer chain-steps add to a distance, at the most.
 QUICK_ERROR = 0.015
 
@@ -60,9 +60,7 @@ class Example:
         return self.law.histogram(GRID)
 
     def watch(self, learner: InverseLearner, stream: Stream, length: Length, label: str, **options) -> Chains:
-        chains, steps = (
-            (length.quick_chains, length.quick_steps) if self.quick else (length.chains, length.steps)
-        )
+        chains, steps = (length.quick_chains, length.quick_steps) if self.quick else (length.chains, length.steps)
         # A quick run has not the time to forget where it began: it begins where the points are.
         start = inner_points(chains, self.seed) if self.quick else np.zeros(2)
         burn_in = steps // 4 if self.quick else 0
@@ -103,11 +101,13 @@ def inner_points(count: int, seed: int, radius: float = 2.2) -> np.ndarray:
 
 def figures(folder: Path, example_name: str, name: str, title: str, chains: Chains, example: Example) -> None:
     """The run's histogram as a surface, its contours beside the truth, and its marginals."""
-    assert chains.histogram is not None
-    draw: dict[str, Callable] = {
-        "histogram": lambda: plots.surface(chains.histogram, title),
-        "contour": lambda: plots.beside_truth(chains.histogram, example.exact, title),
-        "marginals": lambda: plots.marginals({title: chains.histogram}, example.exact),
+    found = chains.histogram
+    assert found is not None
+    drawn = {
+        "histogram": plots.surface(found, title),
+        "contour": plots.beside_truth(found, example.exact, title),
+        "marginals": plots.marginals({title: found}, example.exact),
+        "trace": plots.trace(chains.samples, chains.sample_every),
     }
-    for kind, make in draw.items():
-        plots.save(make(), folder / f"{example_name}-{name}-{kind}.png")
+    for kind, figure in drawn.items():
+        plots.save(figure, folder / f"{example_name}-{name}-{kind}.png")

@@ -7,12 +7,13 @@ occupancy that an independent fleet of them shows), opened by a stated Monte-Car
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from onlooker.inverse import ball, classical, passive, reweighted
 from onlooker.learners.agents import independent, questions, simulate
-from onlooker.learners.mixture import Posterior, Sweep
+from onlooker.learners.mixture import Mixture, Posterior, Sweep
 from onlooker.observe.observation import Observations
 from onlooker.observe.stream import recorded
 from onlooker.paper.mixture_runs import DENSITY, GRID, LISTING, TEXT, Example, Length, figures
@@ -108,7 +109,7 @@ def _fleet(reward: Sweep, agents: int, seed: int) -> Observations:
     )
 
 
-def _oracle(name: str, reward: Posterior, seen: Observations | None = None, **settings: float) -> Histogram:
+def _oracle(name: str, reward: Mixture, seen: Observations | None = None, **settings: Any) -> Histogram:
     """The stationary law a learner should have on this reward, in the bins of the rows."""
     axes = (AXIS, AXIS)
     moments, occupancy = (

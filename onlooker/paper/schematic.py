@@ -23,7 +23,9 @@ def schematic() -> Figure:
         (6.6, "inverse learner\nchain α with law\n→ exp(βR)", "#fbe3cf"),
     )
     for left, text, colour in boxes:
-        axes.add_patch(FancyBboxPatch((left, 1.2), 1.75, 1.2, boxstyle="round,pad=0.06", facecolor=colour, edgecolor="0.3"))
+        axes.add_patch(
+            FancyBboxPatch((left, 1.2), 1.75, 1.2, boxstyle="round,pad=0.06", facecolor=colour, edgecolor="0.3")
+        )
         axes.text(left + 0.87, 1.8, text, ha="center", va="center", fontsize=10.5)
     for start, end, text in (
         (1.95, 3.0, "noisy\ngradients"),

@@ -98,8 +98,9 @@ class Moments:
 
     def mean_and_covariance(self, sums: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         count, first, second = sums
-        mean = first / count
-        return mean, second / count - np.outer(mean, mean)
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean = first / count
+            return mean, second / count - np.outer(mean, mean)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ LOOKED_AT = 100_000
 # A false alarm once in 10 000 looks, and a departure of a tenth of a standard deviation before it matters.
 FALSE_ALARM = 1e-4
 SMALLEST_EFFECT = 0.1
+# Below this many observations within reach of a chain its histogram is mostly injected noise.
+FEWEST_OBSERVATIONS = 1000
 
 
 class Occupancy(NamedTuple):
@@ -108,9 +110,10 @@ def warn_about_occupancy(learner: InverseLearner, stream: Stream) -> list[str]:
         return []
     return [
         f"the points do not follow the density given: a Stein moment that should be 0 is {found.effect:.2f} standard "
-        f"deviations off ({found.significance:.0f} standard errors, chance allows {found.threshold:.1f}). {learner.name} "
-        "assumes that they do (assumption A2 of the paper; learners that run for a while drift away from where they "
-        "start), so its answer is biased. Give the density of the points themselves, or watch only the starts."
+        f"deviations off ({found.significance:.0f} standard errors, chance allows {found.threshold:.1f}). "
+        f"{learner.name} assumes that they do (assumption A2 of the paper; learners that run for a while drift away "
+        "from where they start), so its answer is biased. Give the density of the points themselves, or watch only "
+        "the starts."
     ]
 
 
@@ -120,7 +123,7 @@ def kernel_ess(weight: np.ndarray, weight_squared: np.ndarray) -> float:
     return float(np.median(used))
 
 
-def warn_about_chains(diagnostics: dict[str, float], chains: int) -> list[str]:
+def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, chains: int) -> list[str]:
     """Sentences about what the chains did."""
     warnings = []
     if diagnostics["lost_chains"]:
@@ -130,12 +133,12 @@ def warn_about_chains(diagnostics: dict[str, float], chains: int) -> list[str]:
         )
     if diagnostics["projected_share"] > 0.05:
         warnings.append(
-            f"chains were pushed back by their confinement in {diagnostics['projected_share']:.0%} of the steps: the law near "
-            "its edge is the edge's, not the reward's."
+            f"chains were pushed back by their confinement in {diagnostics['projected_share']:.0%} of the steps: the "
+            "law near its edge is the edge's, not the reward's."
         )
-    if diagnostics["kernel_ess"] < 1000:
+    if learner.settings.get("bandwidth") and diagnostics["kernel_ess"] < FEWEST_OBSERVATIONS:
         warnings.append(
-            f"the kernel gave a chain only {diagnostics['kernel_ess']:.0f} observations' worth of gradients: the samples say "
-            "more about the noise than about the reward. Take a larger bandwidth or observe for longer."
+            f"the kernel gave a chain only {diagnostics['kernel_ess']:.0f} observations' worth of gradients: the "
+            "samples say more about the noise than about the reward. Take a larger bandwidth or observe for longer."
         )
     return warnings

@@ -25,5 +25,8 @@ def marginal_variations(one: Histogram, other: Histogram) -> list[float]:
 
 def wasserstein(one: Histogram, other: Histogram) -> float:
     """W1 between two one-dimensional histograms, each bin's weight at its centre, overflow at the outer edges."""
-    places = [np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]]) for edges in (one.edges[0], other.edges[0])]
+    places = [
+        np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
+        for edges in (one.edges[0], other.edges[0])
+    ]
     return float(wasserstein_distance(places[0], places[1], one.probabilities, other.probabilities))

@@ -42,10 +42,15 @@ class RewardEstimate:
 
     def _bin(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which bin each point is in, (dim, n), and whether it is in any."""
-        places = np.stack([np.searchsorted(edges, points[:, axis], side="right") - 1 for axis, edges in enumerate(self.histogram.edges)])
+        places = np.stack(
+            [
+                np.searchsorted(edges, points[:, axis], side="right") - 1
+                for axis, edges in enumerate(self.histogram.edges)
+            ]
+        )
         sizes = np.array(self.histogram.inside.shape)[:, None]
-        inside = ((places >= 0) & (places < sizes)).all(axis=0)
-        return np.clip(places, 0, sizes - 1), inside
+        inside = np.all((places >= 0) & (places < sizes), axis=0)
+        return np.clip(places, 0, sizes - 1), np.asarray(inside)
 
     def explored(self, x: Any) -> np.ndarray:
         """For points (n, dim): has a chain been in the bin?"""
@@ -53,7 +58,7 @@ class RewardEstimate:
         return inside & (self.histogram.inside[tuple(places)] > 0)
 
     def __call__(self, x: Any) -> np.ndarray:
-        """R̂ at points (n, dim): linear between bins all of whose neighbours were seen, the bin's own value elsewhere."""
+        """R̂ at points (n, dim): linear between bins that were all seen, the bin's own value elsewhere."""
         points = self._points(x)
         places, _ = self._bin(points)
         smooth = RegularGridInterpolator(self.centres, self.values, bounds_error=False)(points)

@@ -152,8 +152,8 @@ def overview(
     filled = _reward_panel(real, estimate.centres, true_reward - true_reward.max(), depth)
     real.set_title("what the learners climb: R\n(never shown to Onlooker)", fontsize=11)
     for axes in (seen, found, real):
-        axes.set_xlim(estimate.histogram.edges[0][[0, -1]])
-        axes.set_ylim(estimate.histogram.edges[1][[0, -1]])
+        axes.set_xlim(*estimate.histogram.edges[0][[0, -1]])
+        axes.set_ylim(*estimate.histogram.edges[1][[0, -1]])
     figure.colorbar(filled, ax=real, label="reward below its maximum", shrink=0.85)
     for axis, axes in enumerate((panels["D"], panels["E"])):
         _marginal_panel(axes, axis, {"Onlooker's chains": estimate.histogram}, truth)

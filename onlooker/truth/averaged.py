@@ -61,7 +61,9 @@ def coefficients(
 
     # K_Δ² is a Gaussian of width Δ/√2 with this mass.
     squared_mass = (4 * np.pi * bandwidth**2) ** (-dim / 2)
-    slope = np.stack(np.gradient(pi, *axes, edge_order=2) if dim > 1 else [np.gradient(pi, *axes, edge_order=2)], axis=-1)
+    slope = np.stack(
+        np.gradient(pi, *axes, edge_order=2) if dim > 1 else [np.gradient(pi, *axes, edge_order=2)], axis=-1
+    )
     if name == "second":
         kick_mean = beta / 2 * pi[..., None] * mean + slope
         inner = slope[..., :, None] * mean[..., None, :]
@@ -101,8 +103,12 @@ def seen_on_grid(
     count = total()
     safe = np.maximum(count, 1)
     mean = np.stack([total(gradients[:, i]) for i in range(dim)], axis=-1) / safe[..., None]
-    second = np.stack(
-        [np.stack([total(gradients[:, i] * gradients[:, j]) for j in range(dim)], axis=-1) for i in range(dim)], axis=-1
-    ) / safe[..., None, None]
+    second = (
+        np.stack(
+            [np.stack([total(gradients[:, i] * gradients[:, j]) for j in range(dim)], axis=-1) for i in range(dim)],
+            axis=-1,
+        )
+        / safe[..., None, None]
+    )
     area = np.prod([axis[1] - axis[0] for axis in axes])
     return lambda _: (mean, second), lambda _: count / len(points) / area

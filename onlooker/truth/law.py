@@ -39,9 +39,7 @@ class GridLaw:
 
     @property
     def mean(self) -> np.ndarray:
-        return np.array(
-            [np.tensordot(centres, self._marginal(axis), 1) for axis, centres in enumerate(self.axes)]
-        )
+        return np.array([np.tensordot(centres, self._marginal(axis), 1) for axis, centres in enumerate(self.axes)])
 
     @property
     def covariance(self) -> np.ndarray:
@@ -58,9 +56,7 @@ def cells(low: float, high: float, width: float) -> np.ndarray:
     return low + (np.arange(count) + 0.5) * (high - low) / count
 
 
-def exact_law(
-    reward: Callable[[np.ndarray], np.ndarray], axes: tuple[np.ndarray, ...], beta: float = 1.0
-) -> GridLaw:
+def exact_law(reward: Callable[[np.ndarray], np.ndarray], axes: tuple[np.ndarray, ...], beta: float = 1.0) -> GridLaw:
     """p ∝ exp(βR) by the midpoint rule, R given at points (…, dim)."""
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     log_mass = beta * reward(points)

@@ -1,0 +1,93 @@
+"""Running sums equal what the positions themselves would give."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
+from onlooker.reward.distances import marginal_variations, total_variation, wasserstein
+from onlooker.reward.estimate import RewardEstimate
+
+
+@pytest.fixture
+def positions():
+    """(groups, rows, dim, width), with NaN and overflow among them."""
+    x = np.random.default_rng(0).normal(0, 2, (3, 5, 2, 7)).astype(np.float32)
+    x[0, 0, 0, 0] = np.nan
+    return x
+
+
+def flat_rows(x):
+    return np.moveaxis(x, 2, -1).reshape(-1, x.shape[2])
+
+
+def test_grid_counts_as_numpy_does(positions):
+    grid = Grid((-3.0, -2.0), (3.0, 2.5), bins=6)
+    keep = np.random.default_rng(1).random((3, 5, 7)) < 0.7
+    counts = grid.add(grid.init(2, 21), jnp.asarray(positions), jnp.asarray(keep))
+    histogram = grid.histogram(np.asarray(counts))
+    rows = flat_rows(positions)[keep.reshape(-1)]
+    bounded = [np.concatenate([[-np.inf], edges, [np.inf]]) for edges in histogram.edges]
+    expected = np.histogram2d(*np.nan_to_num(rows, nan=-1e9).T, bins=bounded)[0]
+    assert histogram.counts == pytest.approx(expected)
+    assert histogram.counts.sum() == keep.sum()
+
+
+def test_marginals_pooled_and_per_chain_agree(positions):
+    keep = jnp.ones((3, 5, 7), bool)
+    counts = []
+    for per_chain in (False, True):
+        marginals = Marginals(-3.0, 3.0, 8, per_chain=per_chain)
+        counts.append(np.asarray(marginals.add(marginals.init(2, 21), jnp.asarray(positions), keep)))
+    assert counts[1].shape == (21, 2, 10)
+    assert (counts[1].sum(axis=0) == counts[0][0]).all()
+    assert (counts[1].sum(axis=2) == 5).all()
+
+
+def test_moments(positions):
+    clean = np.nan_to_num(positions, nan=0.3)
+    moments = Moments()
+    sums = moments.add(moments.init(2, 21), jnp.asarray(clean), jnp.ones((3, 5, 7), bool))
+    mean, covariance = moments.mean_and_covariance([np.asarray(leaf, float) for leaf in sums])
+    rows = flat_rows(clean)
+    assert mean == pytest.approx(rows.mean(axis=0), rel=1e-5)
+    assert covariance == pytest.approx(np.cov(rows.T, bias=True), rel=1e-4)
+
+
+def test_coarser_bins_and_distances():
+    edges = np.linspace(-1, 1, 5)
+    one = Histogram((edges, edges), np.random.default_rng(0).integers(0, 9, (6, 6)))
+    half = one.coarsen(2)
+    assert half.counts.sum() == one.counts.sum()
+    assert half.counts[1, 1] == one.counts[1:3, 1:3].sum()
+    assert half.counts[0, 0] == one.counts[0, 0]
+    assert total_variation(one, one) == 0
+    left, right = (Histogram((edges,), np.eye(6)[place]) for place in (1, 4))
+    assert total_variation(left, right) == 1
+    assert wasserstein(left, right) == pytest.approx(1.5)
+    assert marginal_variations(one, one) == [0, 0]
+    with pytest.raises(ValueError, match="different bins"):
+        total_variation(one, half)
+
+
+def test_reward_is_the_logarithm_and_nan_where_nothing_was_seen():
+    counts = np.zeros((5, 5))
+    counts[1:4, 1:4] = np.exp([[0, 1, 2], [1, 2, 3], [2, 3, 4]])
+    counts[3, 1] = 0
+    edges = np.array([0.0, 1, 2, 3])
+    estimate = RewardEstimate(Histogram((edges, edges), counts), beta=2.0)
+    values = estimate(np.array([[0.5, 0.5], [2.5, 2.5], [1.0, 1.5], [2.5, 0.5], [9.0, 9.0]]))
+    assert values[:3] == pytest.approx([-2.0, 0.0, -1.25])
+    assert np.isnan(values[3:]).all()
+    assert estimate.explored([[0.5, 0.5], [2.5, 0.5], [9.0, 9.0]]).tolist() == [True, False, False]
+    with pytest.raises(ValueError, match="x has shape"):
+        estimate(np.zeros((3, 3)))
+
+
+def test_bad_grids_are_refused():
+    with pytest.raises(ValueError, match="every low must be below"):
+        Grid((0.0,), (0.0,))
+    with pytest.raises(ValueError, match="4 axes"):
+        Grid.cube(1.0, 4)
+    with pytest.raises(ValueError, match="empty"):
+        _ = Histogram((np.linspace(0, 1, 3),), np.zeros(4)).probabilities

@@ -1,0 +1,206 @@
+"""Laws: what the chains sample, against exact densities and Fokker–Planck oracles; and mutations that must fail.
+
+One-dimensional, with a double-well reward. Every chain has a stream of its own, so final positions are independent
+draws, and a χ² test with a false-alarm rate of 1e-4 decides (tests/statistics.py).
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from onlooker.density import standard_normal
+from onlooker.inverse import InverseLearner, ball, classical, passive, reweighted
+from onlooker.kernels import fourth_order
+from onlooker.learners.agents import independent, questions, running, wandering
+from onlooker.learners.reward import NoisyReward
+from onlooker.run import run
+from onlooker.truth.averaged import coefficients
+from onlooker.truth.fokker_planck import evolve, generator, stationary
+from onlooker.truth.law import GridLaw, cells, exact_law
+from tests.statistics import FALSE_ALARM, follows, law_p_value, normal_p_value
+
+SCALE, NOISE = 0.8, 1.0
+AXIS = cells(-3.2, 3.2, 0.008)
+
+
+def value(point):
+    return -3.0 * jnp.sum((point**2 - 0.36) ** 2)
+
+
+WELLS = NoisyReward(1, value, NOISE)
+DENSITY = standard_normal(1, SCALE)
+
+
+def pi(points):
+    return np.exp(-0.5 * (points[..., 0] / SCALE) ** 2) / np.sqrt(2 * np.pi * SCALE**2)
+
+
+def moments(points):
+    mean = -12 * points * (points**2 - 0.36)
+    return mean, (mean**2 + NOISE**2)[..., None]
+
+
+def averaged(name, **settings):
+    drift, diffusion = coefficients(name, (AXIS,), moments, pi, **settings)
+    return generator((AXIS,), drift, diffusion)
+
+
+def near(place, width=0.02):
+    return exact_law(lambda x: -0.5 * ((x[..., 0] - place) / width) ** 2, (AXIS,))
+
+
+def final(learner, steps, chains=20_000, stream=None, start=0.3, seed=0):
+    stream = independent(WELLS, DENSITY) if stream is None else stream
+    generator_ = np.random.default_rng(seed)
+    starts = start + 0.02 * generator_.standard_normal((chains, 1))
+    return run(learner, stream, steps=steps, chains=chains, start=starts, seed=seed).positions[:, 0]
+
+
+# --- an exact law: with a quadratic reward the chain is an AR(1) process
+
+
+@pytest.mark.parametrize(("step", "noise"), [(0.4, 0.0), (0.4, 3.0)])
+def test_classical_has_the_exact_ar1_law_of_a_quadratic_reward(step, noise):
+    """α ← (1 − μβa/2) α + noise: N(0, (μ + μ²β²s²/4)/(1 − (1 − μβa/2)²)), the bias in μ included."""
+    beta, curvature = 1.5, 2.0
+    reward = NoisyReward(1, lambda point: -0.5 * curvature * jnp.sum(point**2), noise)
+    draws = final(classical(step_size=step, beta=beta), 200, stream=questions(reward))
+    decay = 1 - step * beta * curvature / 2
+    exact = (step + (step * beta * noise / 2) ** 2) / (1 - decay**2)
+    assert normal_p_value(draws, exact) > FALSE_ALARM
+    # The law without the bias, exp(βR) itself, is another one at this step: the test can tell.
+    assert normal_p_value(draws, 1 / (beta * curvature)) < FALSE_ALARM
+
+
+# --- Theorem 1: the law of α(t), not only where it ends
+
+
+@pytest.mark.parametrize("time", [0.5, 1.0, 2.0])
+def test_theorem_1_law_in_time(time):
+    """The interpolated chain at t = kμ against the time-dependent equation: at finite μ, Δ, and in the limit."""
+    limit = evolve(near(0.3), averaged("passive", step_size=0.0, bandwidth=1e-3), time)
+    variations = []
+    for step, width in ((8e-3, 0.2), (1e-3, 0.1)):
+        draws = final(passive(DENSITY, step_size=step, bandwidth=width), round(time / step))
+        own = evolve(near(0.3), averaged("passive", step_size=step, bandwidth=width), time)
+        assert follows(draws, own)
+        variations.append(variation(own, limit))
+    # The oracle of the finite chain tends to the theorem's as μ → 0 with μ/Δ → 0.
+    assert variations[1] < 0.5 * variations[0]
+    assert variations[1] < 0.012
+
+
+def variation(one: GridLaw, other: GridLaw) -> float:
+    return 0.5 * float(np.abs(one.mass - other.mass).sum())
+
+
+# --- stationary laws, and mutations of them that must fail
+
+
+MUTATIONS = {
+    "wrong sign": lambda a, e, w: LEARNER.step(a, e._replace(gradient=-e.gradient), w),
+    "missing π in the drift": lambda a, e, w: LEARNER.step(a, e._replace(gradient=e.gradient / DENSITY.value(a)), w),
+    "μ for √μ": lambda a, e, w: LEARNER.step(a, e, w * np.sqrt(STEP)),
+    "no ∇π": lambda a, e, w: LEARNER.step(a - STEP * DENSITY.value(a) * DENSITY.value_and_gradient(a)[1], e, w),
+}
+STEP, WIDTH = 4e-3, 0.15
+LEARNER = passive(DENSITY, step_size=STEP, bandwidth=WIDTH)
+
+
+@pytest.fixture(scope="module")
+def passive_law():
+    return stationary((AXIS,), averaged("passive", step_size=STEP, bandwidth=WIDTH))
+
+
+def test_passive_s_stationary_law(passive_law):
+    assert follows(final(LEARNER, 16_000, chains=5000), passive_law)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_mutations_of_passive_are_caught(mutation, passive_law):
+    mutant = InverseLearner(mutation, MUTATIONS[mutation], {})
+    assert law_p_value(final(mutant, 6_000, chains=5000), passive_law) < 1e-10
+
+
+def test_second_form_corrected_and_as_printed():
+    law = stationary((AXIS,), averaged("second", step_size=STEP, bandwidth=WIDTH))
+    right, printed = (
+        passive(DENSITY, step_size=STEP, bandwidth=WIDTH, form=form) for form in ("second", "second as printed")
+    )
+    assert follows(final(right, 16_000, chains=5000), law)
+    assert law_p_value(final(printed, 6_000, chains=5000), law) < 1e-10
+
+
+def test_reweighted_s_stationary_law():
+    step = 1e-3
+    law = stationary((AXIS,), averaged("reweighted", step_size=step, bandwidth=WIDTH))
+    learner = reweighted(DENSITY, step_size=step, bandwidth=WIDTH, confine=ball(2.2))
+    assert follows(final(learner, 6000, chains=8000), law)
+
+
+def test_a_fourth_order_kernel_has_less_bias():
+    """At a wide bandwidth the Gaussian's law is visibly not exp(R); the fourth-order kernel's is nearer."""
+    exact = exact_law(lambda x: -3.0 * (x[..., 0] ** 2 - 0.36) ** 2, (AXIS,))
+    variances = []
+    for kernel in ("gaussian", fourth_order):
+        learner = reweighted(DENSITY, step_size=1e-3, bandwidth=0.3, kernel=kernel, confine=ball(2.2))
+        variances.append(final(learner, 6000, chains=8000).var())
+    biases = np.abs(np.array(variances) - exact.covariance[0, 0])
+    assert biases[0] > 0.02
+    assert biases[1] < 0.4 * biases[0]
+
+
+# --- the single-kernel remarks of the paper: other streams, same limit
+
+
+STREAMS = {
+    "gradient noise AR(1)": lambda: independent(WELLS, DENSITY, noise_correlation=0.5),
+    "an ergodic Markov chain": lambda: wandering(
+        WELLS, lambda place, z: 0.5 * place + np.sqrt(0.75) * SCALE * z, start=[0.0]
+    ),
+    "random stopping times": lambda: running(
+        WELLS, DENSITY, learning_rate=1e-5, stop=lambda age, point, gradient, uniform: uniform < 0.3
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_other_streams_have_the_same_limit(kind):
+    """Correlation over a few steps adds O(μ) noise and no more: at a small μ the law is the independent stream's."""
+    learner = passive(DENSITY, step_size=1e-3, bandwidth=0.2)
+    law = evolve(near(0.3), averaged("passive", step_size=1e-3, bandwidth=0.2), 4.0)
+    assert follows(final(learner, 4000, chains=8000, stream=STREAMS[kind]()), law)
+
+
+# --- orders, measured on the chains themselves
+
+
+def test_measured_bias_in_the_step_has_the_predicted_slope():
+    """Var α − Var exp(R) of `classical` over μ, against the oracle's, within four standard errors each."""
+    excess, predicted, error = [], [], []
+    exact = stationary((AXIS,), averaged("classical", step_size=0.0)).covariance[0, 0]
+    quiet = NoisyReward(1, value, 4.0)
+    for step in (5e-3, 1e-2, 2e-2):
+        draws = final(classical(step_size=step), round(20 / step), chains=12_000, stream=questions(quiet))
+        mean = -12 * AXIS * (AXIS**2 - 0.36)
+        spread = 1 + step / 4 * 16.0 * np.ones_like(mean)
+        law = stationary((AXIS,), generator((AXIS,), mean[:, None] / 2, spread[:, None, None]))
+        excess.append(draws.var() - exact)
+        predicted.append(law.covariance[0, 0] - exact)
+        error.append(np.std((draws - draws.mean()) ** 2) / np.sqrt(len(draws)))
+    assert (np.abs(np.array(excess) - predicted) < 4 * np.array(error) + 1e-3).all()
+    assert predicted[2] / predicted[0] == pytest.approx(4, rel=0.15)
+
+
+def test_measured_bias_in_the_bandwidth_has_the_predicted_slope():
+    exact = stationary((AXIS,), averaged("classical", step_size=0.0)).covariance[0, 0]
+    excess, predicted, error = [], [], []
+    for width in (0.1, 0.2):
+        draws = final(reweighted(DENSITY, step_size=1e-3, bandwidth=width, confine=ball(2.2)), 6000, chains=12_000)
+        law = stationary((AXIS,), averaged("reweighted", step_size=1e-3, bandwidth=width))
+        noiseless = stationary((AXIS,), averaged("reweighted", step_size=0.0, bandwidth=width))
+        excess.append(draws.var() - law.covariance[0, 0])
+        predicted.append(noiseless.covariance[0, 0] - exact)
+        error.append(np.std((draws - draws.mean()) ** 2) / np.sqrt(len(draws)))
+    assert (np.abs(excess) < 4 * np.array(error) + 1e-3).all()
+    assert np.log(predicted[1] / predicted[0]) / np.log(2) == pytest.approx(2, abs=0.25)

@@ -1,0 +1,87 @@
+"""Observations are checked by name; gradients from iterates have the right sign and never cross a restart."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from onlooker.observe.observation import observe
+
+
+def ascent(start, steps, learning_rate, gradient):
+    points = [np.asarray(start, float)]
+    for _ in range(steps):
+        points.append(points[-1] + learning_rate * gradient(points[-1]))
+    return np.array(points)
+
+
+def test_gradients_from_iterates_point_uphill():
+    points = ascent([1.0, -2.0], 5, 0.1, lambda point: -point)
+    seen = observe(points, learning_rate=0.1)
+    assert seen.points == pytest.approx(points[:-1])
+    assert seen.gradients == pytest.approx(-points[:-1])
+    assert seen.notes == ()
+
+
+def test_unknown_learning_rate_is_flagged_and_in_its_units():
+    points = ascent([1.0], 4, 0.1, lambda point: -point)
+    seen = observe(points)
+    assert seen.gradients == pytest.approx(-0.1 * points[:-1])
+    assert "units of the learners' step size" in seen.notes[0]
+
+
+def test_never_across_a_restart_and_in_the_order_seen():
+    first, second = (ascent([start], 3, 0.1, lambda point: -point) for start in (1.0, 5.0))
+    points = np.stack([first, second], axis=1).reshape(-1, 1)
+    agents = np.tile(["a", "b"], 4)
+    seen = observe(points, agents=agents, learning_rate=0.1)
+    assert seen.points == pytest.approx(points[:-2])
+    assert seen.gradients == pytest.approx(-points[:-2])
+    assert seen.agents.tolist() == ["a", "b"] * 3
+    # One agent that starts again: its clock says so.
+    again = observe(np.concatenate([first, second]), times=[0, 1, 2, 3, 0, 1, 2, 3], learning_rate=0.1)
+    assert again.gradients == pytest.approx(-np.concatenate([first[:-1], second[:-1]]))
+
+
+def test_losses_are_turned_into_rewards_but_iterates_are_not():
+    points = ascent([1.0], 3, 0.1, lambda point: -point)
+    assert observe(points, points, descent=True).gradients == pytest.approx(-points)
+    assert observe(points, learning_rate=0.1, descent=True).gradients == pytest.approx(-points[:-1])
+
+
+def test_what_is_not_finite_is_counted_and_refused():
+    points, gradients = np.zeros((5, 2)), np.ones((5, 2))
+    gradients[1, 0], points[3, 1] = np.nan, np.inf
+    seen = observe(points, gradients, agents=np.arange(5))
+    assert (len(seen), seen.refused) == (3, 2)
+    assert seen.agents.tolist() == [0, 2, 4]
+    assert np.isfinite(seen.points).all()
+    assert np.isfinite(seen.gradients).all()
+    assert "2 of 5 observations" in seen.notes[0]
+
+
+def test_the_input_is_left_alone_and_other_arrays_are_welcome():
+    points = np.zeros((2, 2), np.float32)
+    seen = observe(jnp.asarray(points), jnp.ones((2, 2)), descent=True)
+    assert seen.points.dtype == np.float32
+    assert observe([[1, 2], [3, 4]], [[1, 1], [1, 1]]).points.dtype == np.float64
+    assert (points == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"points": np.zeros((3, 2, 2)), "gradients": np.zeros((3, 2, 2))}, "points has shape"),
+        ({"points": np.zeros((3, 2)), "gradients": np.zeros((3, 3))}, "gradients has shape"),
+        ({"points": np.zeros((0, 2)), "gradients": np.zeros((0, 2))}, "points is empty"),
+        ({"points": [["a"]], "gradients": [[1.0]]}, "not an array of numbers"),
+        ({"points": np.zeros((3, 2)), "gradients": np.full((3, 2), np.nan)}, "no row that is finite"),
+        ({"points": np.zeros((3, 2)), "agents": [0, 1]}, "agents has shape"),
+        ({"points": np.zeros((3, 2)), "learning_rate": -1.0}, "learning_rate is -1"),
+        ({"points": np.zeros((3, 2)), "agents": [0, 1, 2]}, "no two successive iterates"),
+        ({"points": np.zeros((3, 2)) * 1j, "gradients": np.zeros((3, 2))}, "complex"),
+    ],
+)
+def test_bad_input_is_one_sentence_that_names_the_argument(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence) as error:
+        observe(**arguments)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,83 @@
+"""The public call: arrays in, a reward with its warnings out; bad input refused by name."""
+
+import numpy as np
+import pytest
+
+import onlooker
+from onlooker.learners.agents import simulate
+from onlooker.learners.reward import NoisyReward
+
+PI = onlooker.standard_normal(2)
+REWARD = NoisyReward(2, lambda point: -(point[0] ** 2) - 0.5 * (point[1] - 0.5) ** 2, 0.5)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return simulate(REWARD, PI, agents=400_000, horizon=1, learning_rate=0.1)
+
+
+@pytest.fixture(scope="module")
+def result(seen):
+    return onlooker.reconstruct(seen.points, seen.gradients, density=PI, chains=128)
+
+
+def test_the_reward_comes_out(result):
+    assert result.method == "passive"
+    assert result.warnings == []
+    x = np.random.default_rng(0).uniform([-0.8, -0.6], [0.8, 1.6], (200, 2))
+    truth = -(x[:, 0] ** 2) - 0.5 * (x[:, 1] - 0.5) ** 2
+    difference = result.reward(x) - truth
+    assert np.std(difference) < 0.25
+    # The same numbers against the reward of the wrong sign: the test can tell.
+    assert np.std(result.reward(x) + truth) > 0.5
+    assert result.samples.shape[0] == 128
+    assert result.samples.shape[2] == 2
+
+
+def test_nothing_is_said_where_nothing_was_seen(result):
+    far = [[50.0, 50.0]]
+    assert np.isnan(result.reward(far)).all()
+    assert not result.explored(far).any()
+
+
+def test_it_draws_itself(result, tmp_path):
+    result.plot().savefig(tmp_path / "reward.png")
+    assert (tmp_path / "reward.png").stat().st_size > 5000
+
+
+def test_refused_rows_are_counted(seen):
+    gradients = seen.gradients[:20_000].copy()
+    gradients[::100] = np.nan
+    result = onlooker.reconstruct(seen.points[:20_000], gradients, density=PI, chains=8, method="reweighted")
+    assert result.diagnostics["refused"] == 200
+    assert "200 of 20000" in result.warnings[0]
+    assert np.isfinite(result.samples).all()
+
+
+def test_above_three_dimensions_there_are_samples_only():
+    points = np.random.default_rng(0).standard_normal((3000, 5))
+    result = onlooker.reconstruct(points, -points, density=onlooker.standard_normal(5), chains=4)
+    assert result.samples.shape[2] == 5
+    with pytest.raises(ValueError, match="fits a potential"):
+        result.reward(points[:3])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"method": "magic", "density": PI}, "method is 'magic'"),
+        ({}, "density is missing"),
+        ({"density": PI, "bandwidth": 0.0}, "bandwidth is 0.0"),
+        ({"density": PI, "step_size": -1.0}, "step_size is -1.0"),
+        ({"density": PI, "beta": 0.0, "step_size": 1.0}, "beta is 0.0"),
+    ],
+)
+def test_bad_input(options, sentence):
+    points = np.random.default_rng(0).standard_normal((100, 2))
+    with pytest.raises(ValueError, match=sentence):
+        onlooker.reconstruct(points, -points, **options)
+
+
+def test_all_points_equal():
+    with pytest.raises(ValueError, match="points are all equal"):
+        onlooker.reconstruct(np.ones((100, 2)), np.ones((100, 2)), density=PI)
