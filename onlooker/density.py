@@ -49,7 +49,7 @@ class Density:
 
     def is_positive(self, points: Any) -> np.ndarray:
         """For points (n, dim): is π there positive?"""
-        return np.asarray(jax.vmap(self.log_prob)(jnp.asarray(points)) > -jnp.inf)
+        return np.asarray(jax.jit(jax.vmap(self.log_prob))(jnp.asarray(points))) > -np.inf
 
 
 def as_density(density: Any) -> Density:

@@ -40,7 +40,7 @@ class State(NamedTuple):
     """What the next block needs."""
 
     key: Array
-    block: Array
+    block: Any
     positions: Array
     carry: Any
     memory: Any
@@ -58,7 +58,7 @@ class Sums(NamedTuple):
         One entry per accumulator.
     """
 
-    info: Array
+    info: Any
     accumulated: Any
 
 
@@ -188,7 +188,7 @@ def run(
     plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
     warnings = warn_about_occupancy(learner, stream)
     state = _start(plan, seed, start)
-    trace = jnp.zeros((_trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
+    trace = np.zeros((_trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
     zeros = _zeros(plan)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
 
@@ -198,7 +198,7 @@ def run(
         with progress_bar(label or learner.name, steps, chains, progress) as report:
             while done < steps:
                 until = min(done + call, steps)
-                advanced = _advance(plan, stream.data, state, trace, zeros, jnp.asarray(until, jnp.int32))
+                advanced = _advance(plan, stream.data, state, trace, zeros, np.int32(until))
                 sums = jax.tree.map(np.asarray, advanced[2])
                 state, trace = advanced[:2]
                 totals = jax.tree.map(np.add, totals, sums)
@@ -253,31 +253,31 @@ def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -
 
 def _start(plan: Plan, seed: int, start: Any) -> State:
     dim, stream = plan.stream.dim, plan.stream
-    key, start_key, carry_key = jax.random.split(jax.random.key(seed), 3)
+    key, carry_key = jax.random.split(jax.random.key(seed))
     if start is None and stream.observations is not None:
         points = stream.observations.points
-        positions = jnp.asarray(points[np.asarray(jax.random.randint(start_key, (plan.chains,), 0, len(points)))])
+        positions = points[np.random.default_rng(seed).integers(0, len(points), plan.chains)]
     else:
-        positions = jnp.asarray(np.zeros(dim) if start is None else start)
+        positions = np.zeros(dim) if start is None else np.asarray(start, dtype=float)
         if positions.shape not in ((dim,), (plan.chains, dim)):
             raise ValueError(f"start has shape {positions.shape}; give ({dim},) or ({plan.chains}, {dim}).")
-    positions = jnp.broadcast_to(positions.astype(plan.dtype), (plan.chains, dim))
-    if not bool(jnp.isfinite(positions).all()):
+    positions = np.broadcast_to(positions.astype(plan.dtype), (plan.chains, dim))
+    if not np.isfinite(positions).all():
         raise ValueError("start holds a NaN or an infinity; give finite positions.")
     plan.learner.check(positions)
     # Groups are equally wide: the last one is filled up with copies, which are never counted.
-    filled = jnp.resize(positions, (plan.groups * plan.width, dim))
-    grouped = filled.reshape(plan.groups, plan.width, dim).transpose(0, 2, 1)
+    filled = np.resize(positions, (plan.groups * plan.width, dim))
+    grouped = jnp.asarray(filled.reshape(plan.groups, plan.width, dim).transpose(0, 2, 1))
     if stream.shared:
         carry = stream.init(stream.data, carry_key, None)
     else:
         keys = jax.random.split(carry_key, plan.groups)
         carry = jax.vmap(lambda group_key: stream.init(stream.data, group_key, plan.width))(keys)
-    return State(key, jnp.zeros((), jnp.int32), grouped, carry, plan.learner.init(dim))
+    return State(key, np.zeros((), np.int32), grouped, carry, plan.learner.init(dim))
 
 
 def _zeros(plan: Plan) -> Sums:
-    info = jnp.zeros((plan.groups, 4, plan.width), plan.dtype)
+    info = np.zeros((plan.groups, 4, plan.width), plan.dtype)
     counted = tuple(accumulator.init(plan.stream.dim, plan.chains) for accumulator in plan.accumulators)
     return Sums(info, counted)
 
@@ -388,7 +388,7 @@ def _chain_axis(plan: Plan, grouped: Any) -> np.ndarray:
 
 
 def _finish(
-    plan: Plan, state: State, trace: Array, totals: Sums, done: int, seconds: float, interrupted: bool, warnings
+    plan: Plan, state: State, trace: Any, totals: Sums, done: int, seconds: float, interrupted: bool, warnings
 ) -> Chains:
     counted = dict(zip((type(accumulator) for accumulator in plan.accumulators), totals.accumulated, strict=True))
     by_type = {type(accumulator): accumulator for accumulator in plan.accumulators}
@@ -398,7 +398,7 @@ def _finish(
     else:
         mean, covariance = np.full(dim, np.nan), np.full((dim, dim), np.nan)
     first = plan.burn_in // plan.trace_every
-    samples = _chain_axis(plan, trace[first : done // plan.trace_every])
+    samples = _chain_axis(plan, np.asarray(trace)[first : done // plan.trace_every])
     positions = _chain_axis(plan, state.positions)
     weight, weight_squared, distance, projected = _chain_axis(plan, totals.info).T
     steps = max(done, 1)

@@ -24,7 +24,7 @@ def flat_rows(x):
 def test_grid_counts_as_numpy_does(positions):
     grid = Grid((-3.0, -2.0), (3.0, 2.5), bins=6)
     keep = np.random.default_rng(1).random((3, 5, 7)) < 0.7
-    counts = grid.add(grid.init(2, 21), jnp.asarray(positions), jnp.asarray(keep))
+    counts = grid.add(jnp.asarray(grid.init(2, 21)), jnp.asarray(positions), jnp.asarray(keep))
     histogram = grid.histogram(np.asarray(counts))
     rows = flat_rows(positions)[keep.reshape(-1)]
     bounded = [np.concatenate([[-np.inf], edges, [np.inf]]) for edges in histogram.edges]
@@ -38,7 +38,7 @@ def test_marginals_pooled_and_per_chain_agree(positions):
     counts = []
     for per_chain in (False, True):
         marginals = Marginals(-3.0, 3.0, 8, per_chain=per_chain)
-        counts.append(np.asarray(marginals.add(marginals.init(2, 21), jnp.asarray(positions), keep)))
+        counts.append(np.asarray(marginals.add(jnp.asarray(marginals.init(2, 21)), jnp.asarray(positions), keep)))
     assert counts[1].shape == (21, 2, 10)
     assert (counts[1].sum(axis=0) == counts[0][0]).all()
     assert (counts[1].sum(axis=2) == 5).all()

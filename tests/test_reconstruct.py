@@ -13,7 +13,7 @@ REWARD = NoisyReward(2, lambda point: -(point[0] ** 2) - 0.5 * (point[1] - 0.5) 
 
 @pytest.fixture(scope="module")
 def seen():
-    return simulate(REWARD, PI, agents=400_000, horizon=1, learning_rate=0.1)
+    return simulate(REWARD, PI, agents=300_000, horizon=1, learning_rate=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from onlooker.density import Density
@@ -70,7 +71,7 @@ class InverseLearner(NamedTuple):
     ask: Callable[[Array, Array], Array] = lambda position, noise: position
     init: Callable[[int], Any] = lambda dim: ()
     update: Callable[[Any, Any], Any] | None = None
-    check: Callable[[Array], None] = lambda positions: None
+    check: Callable[[np.ndarray], None] = lambda positions: None
 
 
 def distance(point: Array, position: Array) -> Array:

@@ -63,7 +63,7 @@ def recorded(observations: Observations, dtype: Any = jnp.float32) -> Stream:
     """Observations that were written down, in their order, shared by all chains."""
 
     def padded(rows: np.ndarray) -> Array:
-        return jnp.asarray(np.concatenate([rows, np.zeros((LONGEST_BLOCK, rows.shape[1]), rows.dtype)]), dtype)
+        return jnp.asarray(np.concatenate([rows, np.zeros((LONGEST_BLOCK, rows.shape[1]), rows.dtype)]).astype(dtype))
 
     def init(data: Observation, key: Array, lanes: int | None) -> Array:
         return jnp.zeros((), jnp.int32)

@@ -39,8 +39,8 @@ class Grid:
     def cube(cls, half_width: float, dim: int, bins: int = 40) -> "Grid":
         return cls((-half_width,) * dim, (half_width,) * dim, bins)
 
-    def init(self, dim: int, chains: int) -> Array:
-        return jnp.zeros((self.bins + 2) ** dim, jnp.int32)
+    def init(self, dim: int, chains: int) -> np.ndarray:
+        return np.zeros((self.bins + 2) ** dim, np.int32)
 
     def add(self, counts: Array, positions: Array, keep: Array) -> Array:
         cell = jnp.zeros((), jnp.int32)
@@ -62,8 +62,8 @@ class Marginals:
     bins: int = 20
     per_chain: bool = False
 
-    def init(self, dim: int, chains: int) -> Array:
-        return jnp.zeros((chains if self.per_chain else 1, dim, self.bins + 2), jnp.int32)
+    def init(self, dim: int, chains: int) -> np.ndarray:
+        return np.zeros((chains if self.per_chain else 1, dim, self.bins + 2), np.int32)
 
     def add(self, counts: Array, positions: Array, keep: Array) -> Array:
         groups, _, dim, width = positions.shape
@@ -84,16 +84,16 @@ class Marginals:
 class Moments:
     """Count, sum and sum of products."""
 
-    def init(self, dim: int, chains: int) -> tuple[Array, Array, Array]:
-        return jnp.zeros((), jnp.int32), jnp.zeros(dim), jnp.zeros((dim, dim))
+    def init(self, dim: int, chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.zeros((), np.int32), np.zeros(dim, np.float32), np.zeros((dim, dim), np.float32)
 
     def add(self, sums: tuple[Array, Array, Array], positions: Array, keep: Array) -> tuple[Array, Array, Array]:
         count, first, second = sums
         kept = jnp.where(keep[:, :, None], positions, 0)
         return (
             count + jnp.sum(keep, dtype=jnp.int32),
-            first + jnp.sum(kept, axis=(0, 1, 3)),
-            second + jnp.einsum("grdw,grew->de", kept, kept),
+            first + jnp.sum(kept, axis=(0, 1, 3), dtype=first.dtype),
+            second + jnp.einsum("grdw,grew->de", kept, kept).astype(second.dtype),
         )
 
     def mean_and_covariance(self, sums: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -5,10 +5,10 @@ E[∇log π(θ) f(θ) + ∇f(θ)] = 0 holds for every f; it needs neither draws 
 f = 1 and f = θ_j, with one independent look per agent.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.stats import norm
 
@@ -59,12 +59,12 @@ def occupancy(observations: Observations, density: Density) -> Occupancy:
     count = len(observations)
     rows = np.random.default_rng(0).choice(count, LOOKED_AT, replace=False) if count > LOOKED_AT else np.arange(count)
     rows.sort()
-    points = jnp.asarray(observations.points[rows], float)
-    log_prob, score = jax.vmap(jax.value_and_grad(density.log_prob))(points)
-    inside = np.asarray(log_prob > -jnp.inf)
+    points = np.asarray(observations.points[rows], np.float32)
+    log_prob, score = _scores(density, points)
+    inside = np.asarray(log_prob) > -np.inf
     if inside.sum() < 2:
         return Occupancy(np.inf, np.inf, 0.0, float(1 - inside.mean()))
-    places, scores = np.asarray(points)[inside], np.asarray(score)[inside]
+    places, scores = points[inside].astype(float), np.asarray(score, float)[inside]
     centre, spread = places.mean(axis=0), places.std(axis=0) + 1e-12
     scaled = (places - centre) / spread
     dim = places.shape[1]
@@ -83,6 +83,12 @@ def occupancy(observations: Observations, density: Density) -> Occupancy:
     threshold = float(norm.isf(FALSE_ALARM / 2 / moments.shape[1]))
     worst = int(np.argmax(np.where(significance > threshold, effect, 0) + 1e-9 * effect))
     return Occupancy(float(effect[worst]), float(significance[worst]), threshold, float(1 - inside.mean()))
+
+
+@partial(jax.jit, static_argnames=("density",))
+def _scores(density: Density, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """log π and ∇log π at points (n, dim)."""
+    return jax.vmap(jax.value_and_grad(density.log_prob))(points)
 
 
 def _clustered_error(moments: np.ndarray, agents: np.ndarray | None) -> np.ndarray:
