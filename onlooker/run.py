@@ -30,8 +30,8 @@ __all__ = ["Chains", "run"]
 BLOCK_NORMALS = 2**20
 # Numbers in one array of the inner loop: XLA starts splitting larger ones over threads, at every step.
 GROUP_NUMBERS = 2**11
-# Chain-steps × dim between two looks at the clock and the keyboard: about a quarter of a second on two cores.
-CALL_NUMBERS = 2**26
+# Chain-steps × dim between two looks at the clock and the keyboard: about a quarter of a second.
+CALL_NUMBERS = {"cpu": 2**26, "accelerator": 2**34}
 # Steps a float32 sum of ones may run over, well below 2²⁴ where it stops counting.
 CALL_STEPS = 2**20
 
@@ -193,7 +193,8 @@ def run(
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
 
     done, interrupted, began = 0, False, time.perf_counter()
-    call = plan.block * max(1, min(CALL_NUMBERS // (chains * stream.dim), CALL_STEPS) // plan.block)
+    numbers = CALL_NUMBERS["accelerator" if plan.accelerator else "cpu"]
+    call = plan.block * max(1, min(numbers // (chains * stream.dim), CALL_STEPS) // plan.block)
     try:
         with progress_bar(label or learner.name, steps, chains, progress) as report:
             while done < steps:

@@ -48,7 +48,7 @@ def test_how_a_run_is_cut_never_changes_it(seen, learner, monkeypatch):
     whole = run(learner, recorded(seen), **options)
     assert whole.steps == 5000
     assert whole.histogram.counts.sum() == 100 * (5000 // 8 - 700 // 8)
-    monkeypatch.setattr(engine, "CALL_NUMBERS", 1)
+    monkeypatch.setitem(engine.CALL_NUMBERS, "cpu", 1)
     same(whole, run(learner, recorded(seen), **options))
 
 
@@ -187,7 +187,7 @@ def test_ctrl_c_returns_what_has_been_done(seen, learner, monkeypatch):
             if self.calls == 1:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "CALL_NUMBERS", 1)
+    monkeypatch.setitem(engine.CALL_NUMBERS, "cpu", 1)
     monkeypatch.setattr(engine, "progress_bar", Interrupting)
     result = run(learner, recorded(seen), chains=100, grid=GRID)
     assert result.interrupted

@@ -93,7 +93,7 @@ class Moments:
         return (
             count + jnp.sum(keep, dtype=jnp.int32),
             first + jnp.sum(kept, axis=(0, 1, 3), dtype=first.dtype),
-            second + jnp.einsum("grdw,grew->de", kept, kept).astype(second.dtype),
+            second + _products(kept).astype(second.dtype),
         )
 
     def mean_and_covariance(self, sums: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -101,6 +101,15 @@ class Moments:
         with np.errstate(invalid="ignore", over="ignore"):
             mean = first / count
             return mean, second / count - np.outer(mean, mean)
+
+
+def _products(positions: Array) -> Array:
+    """Σ x xᵀ over all but the axis of dimensions; sums of products when that axis is too short to be a matrix's."""
+    dim = positions.shape[2]
+    if dim > 8:
+        return jnp.einsum("grdw,grew->de", positions, positions)
+    sums = {(i, j): jnp.sum(positions[:, :, i] * positions[:, :, j]) for i in range(dim) for j in range(i, dim)}
+    return jnp.stack([jnp.stack([sums[min(i, j), max(i, j)] for j in range(dim)]) for i in range(dim)])
 
 
 @dataclass(frozen=True)

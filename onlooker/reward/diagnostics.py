@@ -26,6 +26,8 @@ FALSE_ALARM = 1e-4
 SMALLEST_EFFECT = 0.1
 # Below this many observations within reach of a chain its histogram is mostly injected noise.
 FEWEST_OBSERVATIONS = 1000
+# Up to this dimension every pair of coordinates is looked at.
+MOST_PAIRED = 10
 
 
 class Occupancy(NamedTuple):
@@ -68,14 +70,11 @@ def occupancy(observations: Observations, density: Density) -> Occupancy:
     centre, spread = places.mean(axis=0), places.std(axis=0) + 1e-12
     scaled = (places - centre) / spread
     dim = places.shape[1]
-    # ∇log π · f + ∇f with f = 1, then with f = the j-th coordinate, in the points' own units.
-    moments = np.concatenate(
-        [
-            scores * spread,
-            ((scores * spread)[:, :, None] * scaled[:, None, :] + np.eye(dim)).reshape(len(places), -1),
-        ],
-        axis=1,
-    )
+    # ∇log π · f + ∇f in the points' own units: f = 1, then f = a coordinate (its own; in few dimensions, each).
+    scores = scores * spread
+    own = scores * scaled + 1
+    pairs = [scores[:, [i]] * np.delete(scaled, i, axis=1) for i in range(dim)] if dim <= MOST_PAIRED else []
+    moments = np.concatenate([scores, own, *pairs], axis=1)
     effect = np.abs(moments.mean(axis=0)) / (moments.std(axis=0) + 1e-12)
     agents = None if observations.agents is None else observations.agents[rows][inside]
     error = _clustered_error(moments, agents)
