@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onlooker.density import standard_normal
-from onlooker.inverse import InverseLearner, ball, classical, passive, reweighted
+from onlooker.inverse import InverseLearner, ball, classical, fade, passive, reweighted
 from onlooker.kernels import fourth_order
 from onlooker.learners.agents import independent, questions, running, wandering
 from onlooker.learners.reward import NoisyReward
@@ -214,3 +214,18 @@ def test_measured_bias_in_the_bandwidth_has_the_predicted_slope():
         error.append(np.std((draws - draws.mean()) ** 2) / np.sqrt(len(draws)))
     assert (np.abs(excess) < 4 * np.array(error) + 1e-3).all()
     assert np.log(predicted[1] / predicted[0]) / np.log(2) == pytest.approx(2, abs=0.25)
+
+
+# --- confinement
+
+
+def test_the_proof_s_truncation_piles_up_at_the_edge_and_projection_does_not():
+    """N(0, 1) has .317 of its mass beyond 1: q_M keeps too much of it there; a ball at 2 does not touch it."""
+    reward = NoisyReward(1, lambda point: -0.5 * jnp.sum(point**2), 0.0)
+    beyond = []
+    for confine in (fade(1.0), ball(2.0)):
+        learner = classical(step_size=0.02, confine=confine)
+        draws = run(learner, questions(reward), steps=2000, chains=4000, start=[0.0]).positions
+        beyond.append((np.abs(draws) > 1).mean())
+    assert beyond[0] > 0.45
+    assert beyond[1] == pytest.approx(0.317, abs=0.03)

@@ -47,7 +47,7 @@ def schematic() -> Figure:
             color="0.4",
         )
     )
-    axes.text(5.7, 0.22, "only when active: a question at α", ha="center", va="center", fontsize=9, color="0.3")
+    axes.text(5.7, 0.42, "only when active: a question at α", ha="center", va="center", fontsize=9, color="0.3")
     return figure
 
 

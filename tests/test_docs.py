@@ -1,0 +1,37 @@
+"""The Python in the README and the docs runs as it stands."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_readme_s_example(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("README.md")
+    names: dict = {}
+    exec(code, names)
+    peak, origin = names["result"].reward([[0.5, 0.0], [0.0, 0.0]])
+    assert peak - origin == pytest.approx(0.25, abs=0.12)
+    assert names["result"].warnings == []
+    assert Path("reward.png").stat().st_size > 5000
+
+
+def test_the_inverse_learners_example():
+    (code,) = blocks("docs/inverse-learners.md")
+    names: dict = {}
+    exec(code.replace("500_000", "20_000"), names)
+    assert np.isfinite(names["chains"].mean).all()
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
