@@ -1,6 +1,7 @@
 """The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,7 @@ def _root(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo"),
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
 ) -> None:
     """Learners, an onlooker, the truth: a picture and the distances, in twenty seconds."""
     from onlooker.paper.demo import demo as show
@@ -47,7 +48,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="Which example: bayes, posterior or all.")],
     preset: Annotated[str | None, typer.Option(help="text or listing; by default every row.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="In a minute, with ranges a little wider.")] = False,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
 ) -> None:
     """Run an example of the paper: figures, a table, and metrics.json."""
@@ -84,8 +85,10 @@ def reproduce(
 def _writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
-        raise ValueError(f"--out {folder} cannot be made ({error.strerror}); give a folder you may write to.") from None
+        raise ValueError(f"--out {folder} cannot be written to ({error.strerror}); give another folder.") from None
 
 
 def main() -> None:

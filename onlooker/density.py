@@ -7,6 +7,7 @@ the first and on the drift, hence on the law, in the second.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,9 +48,32 @@ class Density:
         value = jnp.exp(log_prob)
         return value, jnp.where(value > 0, value * score, 0)
 
+    def log_probs(self, points: Any) -> np.ndarray:
+        """log π at points (n, dim)."""
+        return np.asarray(_log_probs(self, np.asarray(points, np.float32)), float)
+
     def is_positive(self, points: Any) -> np.ndarray:
         """For points (n, dim): is π there positive?"""
-        return np.asarray(jax.jit(jax.vmap(self.log_prob))(jnp.asarray(points))) > -np.inf
+        return self.log_probs(points) > -np.inf
+
+    def check(self, dim: int) -> None:
+        """Raise when this is not a density over ``dim`` dimensions that JAX can evaluate."""
+        if self.dim not in (None, dim):
+            raise ValueError(f"density is over {self.dim} dimensions but the points have {dim}; give one over theirs.")
+        try:
+            shape = jax.eval_shape(self.log_prob, jnp.zeros(dim)).shape
+        except Exception as error:
+            raise ValueError(
+                f"density cannot be evaluated at a point of {dim} dimensions ({type(error).__name__}); write log_prob "
+                "with jax.numpy, for one point."
+            ) from None
+        if shape != ():
+            raise ValueError(f"density's log_prob gives shape {shape} for one point; it must give one number.")
+
+
+@partial(jax.jit, static_argnames=("density",))
+def _log_probs(density: Density, points: Array) -> Array:
+    return jax.vmap(density.log_prob)(points)
 
 
 def as_density(density: Any) -> Density:

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial.distance import cdist
 
+from onlooker.check import check_positive
 from onlooker.density import Density, as_density
 from onlooker.inverse import ball, passive, reweighted
-from onlooker.inverse.base import check_positive
 from onlooker.kernels import gaussian
 from onlooker.observe.observation import Observations, observe
 from onlooker.observe.stream import recorded
@@ -23,6 +23,7 @@ __all__ = ["Reconstruction", "reconstruct"]
 METHODS = ("auto", "passive", "reweighted")
 # The share of the diffusion that gradient noise may have when μ is chosen here.
 NOISE_SHARE = 0.3
+FEWEST = 50
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Reconstruction:
         return self._grid().explored(x)
 
     def plot(self) -> Any:
-        """A matplotlib Figure: R̂ and its marginals in two dimensions, the chains' traces otherwise."""
+        """A matplotlib Figure: R̂ in two dimensions, the chains' traces otherwise."""
         if self.estimate is not None and len(self.estimate.centres) == 2:
             return plots.reward_map(self.estimate)
         return plots.trace(self.samples, self.chains.sample_every)
@@ -121,12 +122,16 @@ def reconstruct(
     )
     method = "passive" if method == "auto" else method
     seen = observe(points, gradients, agents=agents, times=times, learning_rate=learning_rate, descent=descent)
+    if len(seen) < FEWEST:
+        raise ValueError(f"points holds {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
     pi = as_density(density)
+    pi.check(seen.dim)
     width = _bandwidth(seen) if bandwidth is None else bandwidth
     step = _step_size(seen, pi, method, width, beta) if step_size is None else step_size
     if method == "reweighted":
-        radius = float(np.linalg.norm(seen.points, axis=1).max())
-        learner = reweighted(pi, step_size=step, bandwidth=width, beta=beta, confine=ball(radius))
+        centre = seen.points.mean(axis=0)
+        radius = float(np.linalg.norm(seen.points - centre, axis=1).max())
+        learner = reweighted(pi, step_size=step, bandwidth=width, beta=beta, confine=ball(radius, centre.tolist()))
     else:
         learner = passive(pi, step_size=step, bandwidth=width, beta=beta)
     low, high = seen.points.min(axis=0), seen.points.max(axis=0)
@@ -164,11 +169,13 @@ def _step_size(seen: Observations, density: Density, method: str, bandwidth: flo
     rows = generator.choice(len(seen), size=min(len(seen), 20_000), replace=False)
     places = seen.points[generator.choice(rows, size=min(len(rows), 200), replace=False)]
     points, strength = seen.points[rows], (seen.gradients[rows] ** 2).mean(axis=1)
-    squared = ((points[None] - places[:, None]) ** 2).sum(axis=2) / bandwidth**2
+    squared = cdist(places, points, "sqeuclidean") / bandwidth**2
     log_peak = float(gaussian.log(jnp.zeros(seen.dim), bandwidth))
     # E[K² g²] where the chains may be; π is the passive chain's speed, and reweighted's weight is 1/π.
     noise = np.exp(2 * log_peak) * (np.exp(-squared) * strength).mean(axis=1)
-    pi = np.asarray(jax.vmap(density.value)(jnp.asarray(places)))
+    pi = np.exp(density.log_probs(places))
+    if not pi.max() > 1e-30:
+        raise ValueError("density is zero, or too small to compute with, where the points are; give the points' own.")
     speed = pi if method == "passive" else np.ones_like(pi)
     share = beta**2 / 4 * noise * (speed / np.maximum(pi, 1e-12)) ** 2
     by_noise = NOISE_SHARE / (float(np.quantile(share, 0.9)) + 1e-12)

@@ -7,7 +7,7 @@ is (chain, draw, dim).
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from onlooker.check import check_whole
 from onlooker.inverse.base import Info, InverseLearner
 from onlooker.noise import standard_normal
 from onlooker.observe.observation import Observation
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
 from onlooker.progress import progress as progress_bar
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
-from onlooker.reward.diagnostics import kernel_ess, warn_about_chains, warn_about_occupancy
+from onlooker.reward.diagnostics import kernel_ess, rhat, warn_about_chains, warn_about_occupancy
 
 __all__ = ["Chains", "run"]
 
@@ -34,6 +35,8 @@ GROUP_NUMBERS = 2**11
 CALL_NUMBERS = {"cpu": 2**26, "accelerator": 2**34}
 # Steps a float32 sum of ones may run over, well below 2²⁴ where it stops counting.
 CALL_STEPS = 2**20
+# Positions counted between two additions to the totals, well below 2³¹ where int32 overflows.
+CALL_COUNTS = 2**30
 
 
 class State(NamedTuple):
@@ -42,6 +45,7 @@ class State(NamedTuple):
     key: Array
     block: Any
     positions: Array
+    about: Array
     carry: Any
     memory: Any
 
@@ -54,11 +58,14 @@ class Sums(NamedTuple):
     info
         (groups, 4, width): each chain's weight, squared weight, distance and projections. One array: on a CPU
         every further one is a further kernel in the inner loop.
+    moments
+        Of the positions, about where the chains started.
     accumulated
         One entry per accumulator.
     """
 
     info: Any
+    moments: Any
     accumulated: Any
 
 
@@ -164,9 +171,9 @@ def run(
     chains
         How many chains, all over one stream or each over its own as the stream says.
     seed
-        Of the noise, of the simulated stream and of nothing else.
+        Of the noise, of a simulated stream, and of the starts when they are not given.
     start
-        (dim,) or (chains, dim); by default observed points of a recorded stream, else the origin.
+        (dim,) or (chains, dim); by default points of a recorded stream where π is not small, else the origin.
     grid, marginals
         What to count positions in.
     thin
@@ -184,17 +191,17 @@ def run(
 
     Ctrl-C ends the run early and hands back what has been done.
     """
-    steps, chains, thin = _check(learner, stream, steps, chains, thin, burn_in, draws, dtype)
+    steps, chains, thin = _check(learner, stream, grid, steps, chains, thin, burn_in, draws, dtype)
     plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
     warnings = warn_about_occupancy(learner, stream)
-    state = _start(plan, seed, start)
+    state = _start(plan, stream, seed, start)
     trace = np.zeros((_trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
     zeros = _zeros(plan)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
 
     done, interrupted, began = 0, False, time.perf_counter()
-    numbers = CALL_NUMBERS["accelerator" if plan.accelerator else "cpu"]
-    call = plan.block * max(1, min(numbers // (chains * stream.dim), CALL_STEPS) // plan.block)
+    numbers = CALL_NUMBERS["accelerator" if plan.accelerator else "cpu"] // stream.dim
+    call = plan.block * max(1, min(numbers // chains, CALL_COUNTS * thin // chains, CALL_STEPS) // plan.block)
     try:
         with progress_bar(label or learner.name, steps, chains, progress) as report:
             while done < steps:
@@ -211,30 +218,36 @@ def run(
     return _finish(plan, state, trace, totals, done, time.perf_counter() - began, interrupted, warnings)
 
 
-def _check(learner: InverseLearner, stream: Stream, steps, chains, thin, burn_in, draws, dtype) -> tuple[int, int, int]:
-    density = learner.density
-    if density is not None and density.dim not in (None, stream.dim):
-        raise ValueError(
-            f"density is over {density.dim} dimensions but the points have {stream.dim}; give one over theirs."
-        )
+def _check(
+    learner: InverseLearner, stream: Stream, grid, steps, chains, thin, burn_in, draws, dtype
+) -> tuple[int, int, int]:
+    if not isinstance(stream, Stream):
+        raise TypeError(f"stream is {type(stream).__name__}; make a stream with recorded(observations).")
+    if learner.asks and stream.answer is None:
+        raise ValueError(f"{learner.name} needs gradients at its own positions; this stream has other people's.")
+    if learner.density is not None:
+        learner.density.check(stream.dim)
+    if grid is not None and len(grid.low) != stream.dim:
+        raise ValueError(f"grid has {len(grid.low)} axes but the points {stream.dim} dimensions; give one of theirs.")
     if steps is None:
         if stream.length is None:
             raise ValueError("steps is not given and the stream is endless; say how many steps to run.")
         steps = stream.length
-    for name, number in {"steps": steps, "chains": chains, "thin": thin}.items():
-        if int(number) != number or number < 1:
-            raise ValueError(f"{name} is {number}; it must be a whole number from 1.")
+    check_whole(steps=steps, chains=chains, thin=thin, draws=draws)
+    steps, chains, thin = int(steps), int(chains), int(thin)
     if stream.length is not None and steps > stream.length:
         raise ValueError(f"steps is {steps} but the stream holds {stream.length} observations; ask for fewer.")
+    if steps >= 2**31:
+        raise ValueError(f"steps is {steps}; a run has at most 2**31 - 1, start another where it ends.")
     if thin & (thin - 1) or thin > LONGEST_BLOCK // 8:
         raise ValueError(f"thin is {thin}; it must be a power of two up to {LONGEST_BLOCK // 8}.")
-    if not 0 <= burn_in < steps:
-        raise ValueError(f"burn_in is {burn_in}; it must be at least 0 and less than the {steps} steps.")
-    if draws < 1:
-        raise ValueError(f"draws is {draws}; it must be a whole number from 1.")
+    if burn_in != int(burn_in) or not 0 <= burn_in < steps:
+        raise ValueError(f"burn_in is {burn_in}; it must be a whole number from 0, less than the {steps} steps.")
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise ValueError(f"dtype is {np.dtype(dtype)}; choose float32 or float64.")
     if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
         raise ValueError(f"dtype {np.dtype(dtype)} needs jax.config.update('jax_enable_x64', True) first.")
-    return int(steps), int(chains), int(thin)
+    return steps, chains, thin
 
 
 def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -> Plan:
@@ -245,19 +258,20 @@ def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -
     trace_every = thin
     while trace_every * draws < steps:
         trace_every *= 2
-    accumulators = (Moments(), *(accumulator for accumulator in wanted if accumulator is not None))
+    accumulators = tuple(accumulator for accumulator in wanted if accumulator is not None)
     accelerator = jax.default_backend() != "cpu"
+    # The plan lives as long as what was compiled for it: the data must not.
+    stream = replace(stream, data=(), observations=None)
     return Plan(
         learner, stream, chains, width, groups, block, thin, trace_every, burn_in, accumulators, dtype, accelerator
     )
 
 
-def _start(plan: Plan, seed: int, start: Any) -> State:
-    dim, stream = plan.stream.dim, plan.stream
+def _start(plan: Plan, stream: Stream, seed: int, start: Any) -> State:
+    dim = stream.dim
     key, carry_key = jax.random.split(jax.random.key(seed))
     if start is None and stream.observations is not None:
-        points = stream.observations.points
-        positions = points[np.random.default_rng(seed).integers(0, len(points), plan.chains)]
+        positions = _starts_inside(stream.observations.points, plan.learner, plan.chains, seed)
     else:
         positions = np.zeros(dim) if start is None else np.asarray(start, dtype=float)
         if positions.shape not in ((dim,), (plan.chains, dim)):
@@ -274,13 +288,28 @@ def _start(plan: Plan, seed: int, start: Any) -> State:
     else:
         keys = jax.random.split(carry_key, plan.groups)
         carry = jax.vmap(lambda group_key: stream.init(stream.data, group_key, plan.width))(keys)
-    return State(key, np.zeros((), np.int32), grouped, carry, plan.learner.init(dim))
+    return State(
+        key, np.zeros((), np.int32), grouped, jnp.asarray(positions.mean(axis=0)), carry, plan.learner.init(dim)
+    )
+
+
+def _starts_inside(points: np.ndarray, learner: InverseLearner, chains: int, seed: int) -> np.ndarray:
+    """Observed points, the likelier under π the likelier: where π is small a chain would hardly move."""
+    generator = np.random.default_rng(seed)
+    some = points[generator.integers(0, len(points), min(len(points), 10_000))]
+    likely = None
+    if learner.density is not None:
+        log_prob = learner.density.log_probs(some)
+        if np.isfinite(log_prob).any():
+            likely = np.exp(log_prob - log_prob.max())
+            likely /= likely.sum()
+    return some[generator.choice(len(some), chains, p=likely)]
 
 
 def _zeros(plan: Plan) -> Sums:
     info = np.zeros((plan.groups, 4, plan.width), plan.dtype)
     counted = tuple(accumulator.init(plan.stream.dim, plan.chains) for accumulator in plan.accumulators)
-    return Sums(info, counted)
+    return Sums(info, Moments().init(plan.stream.dim, plan.chains), counted)
 
 
 @partial(jax.jit, static_argnames=("plan",))
@@ -300,7 +329,8 @@ def _advance(plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, unt
             accumulator.add(total, recorded, keep)
             for accumulator, total in zip(plan.accumulators, sums.accumulated, strict=True)
         )
-        return state, _trace(plan, trace, recorded, first_step), Sums(sums.info + info, accumulated)
+        moments = Moments().add(sums.moments, recorded, keep, state.about)
+        return state, _trace(plan, trace, recorded, first_step), Sums(sums.info + info, moments, accumulated)
 
     return lax.while_loop(lambda carry: carry[0].block * plan.block < until, body, (state, trace, zeros))
 
@@ -349,6 +379,7 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
             position, sums = carry
             at_step = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, step, keepdims=False), (shown, noise))
             position, info = all_chains(position, *at_step)
+            position = position.astype(plan.dtype)
             added = jnp.stack([info.weight, info.weight * info.weight, info.distance, info.projected])
             return position, sums + added
 
@@ -378,7 +409,7 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
     else:
         positions, group_carries, recorded, info = lax.map(one_group, inputs)
     carry = carry if stream.shared else group_carries
-    return State(state.key, state.block + 1, positions, carry, memory), recorded, info
+    return State(state.key, state.block + 1, positions, state.about, carry, memory), recorded, info
 
 
 def _chain_axis(plan: Plan, grouped: Any) -> np.ndarray:
@@ -393,11 +424,7 @@ def _finish(
 ) -> Chains:
     counted = dict(zip((type(accumulator) for accumulator in plan.accumulators), totals.accumulated, strict=True))
     by_type = {type(accumulator): accumulator for accumulator in plan.accumulators}
-    dim = plan.stream.dim
-    if counted[Moments][0] > 0:
-        mean, covariance = by_type[Moments].mean_and_covariance(counted[Moments])
-    else:
-        mean, covariance = np.full(dim, np.nan), np.full((dim, dim), np.nan)
+    mean, covariance = Moments().mean_and_covariance(totals.moments, np.asarray(state.about, float))
     first = plan.burn_in // plan.trace_every
     samples = _chain_axis(plan, np.asarray(trace)[first : done // plan.trace_every])
     positions = _chain_axis(plan, state.positions)
@@ -408,6 +435,7 @@ def _finish(
         "kernel_ess": kernel_ess(weight, weight_squared),
         "nearest_distance": float(np.mean(distance) / steps),
         "projected_share": float(np.mean(projected) / steps),
+        "rhat": rhat(samples),
         "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
         "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),
     }

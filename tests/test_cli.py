@@ -15,7 +15,7 @@ from onlooker.cli import main
         (("reproduce", "nothing"), "there is no example 'nothing'"),
         (("reproduce", "bayes", "--preset", "wrong"), "bayes has no preset 'wrong'"),
         (("reproduce", "bayes", "--seed", "x"), "--seed"),
-        (("reproduce", "bayes", "--out", "/dev/null/x"), "--out /dev/null/x cannot be made"),
+        (("reproduce", "bayes", "--out", "/dev/null/x"), "--out /dev/null/x cannot be written to"),
         (("dance",), "No such command 'dance'"),
     ],
 )

@@ -42,6 +42,13 @@ def test_never_across_a_restart_and_in_the_order_seen():
     assert again.gradients == pytest.approx(-np.concatenate([first[:-1], second[:-1]]))
 
 
+def test_never_across_missing_steps():
+    """A record with steps left out: what is between is a sum of gradients, not one."""
+    seen = observe(np.array([[0.0], [1.0], [11.0], [12.0]]), times=[0, 1, 11, 12], learning_rate=1.0)
+    assert seen.points.ravel().tolist() == [0, 11]
+    assert seen.gradients.ravel().tolist() == [1, 1]
+
+
 def test_losses_are_turned_into_rewards_but_iterates_are_not():
     points = ascent([1.0], 3, 0.1, lambda point: -point)
     assert observe(points, points, descent=True).gradients == pytest.approx(-points)
@@ -77,6 +84,10 @@ def test_the_input_is_left_alone_and_other_arrays_are_welcome():
         ({"points": np.zeros((3, 2)), "gradients": np.full((3, 2), np.nan)}, "no row that is finite"),
         ({"points": np.zeros((3, 2)), "agents": [0, 1]}, "agents has shape"),
         ({"points": np.zeros((3, 2)), "learning_rate": -1.0}, "learning_rate is -1"),
+        ({"points": np.zeros((3, 2)), "learning_rate": "fast"}, "learning_rate is 'fast'"),
+        ({"points": np.zeros((3, 2)), "times": ["a", "b", "c"]}, "times is not an array of numbers"),
+        ({"points": np.zeros((3, 2)), "times": [0, np.nan, 2]}, "times holds a NaN"),
+        ({"points": np.zeros((3, 2)), "agents": np.array([None, "a", 1], object)}, "agents mixes kinds"),
         ({"points": np.zeros((3, 2)), "agents": [0, 1, 2]}, "no two successive iterates"),
         ({"points": np.zeros((3, 2)) * 1j, "gradients": np.zeros((3, 2))}, "complex"),
     ],

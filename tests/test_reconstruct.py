@@ -70,12 +70,44 @@ def test_above_three_dimensions_there_are_samples_only():
         ({"density": PI, "bandwidth": 0.0}, "bandwidth is 0.0"),
         ({"density": PI, "step_size": -1.0}, "step_size is -1.0"),
         ({"density": PI, "beta": 0.0, "step_size": 1.0}, "beta is 0.0"),
+        ({"density": PI, "bandwidth": "wide"}, "bandwidth is 'wide'"),
+        ({"density": onlooker.standard_normal(3)}, "density is over 3 dimensions"),
+        ({"density": lambda point: point}, "must give one number"),
+        ({"density": lambda point: float(np.sum(point))}, "write log_prob with jax.numpy"),
+        ({"density": lambda point: PI.log_prob(point - 30)}, "too small to compute with"),
     ],
 )
 def test_bad_input(options, sentence):
     points = np.random.default_rng(0).standard_normal((100, 2))
     with pytest.raises(ValueError, match=sentence):
         onlooker.reconstruct(points, -points, **options)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_frozen_chains_are_owned_up_to(seed):
+    """Gradients so noisy that μ must be tiny: the chains cannot move, and the result says so."""
+    generator = np.random.default_rng(seed)
+    points = generator.standard_normal((20_000, 2))
+    noisy = -1e4 * points + 1e5 * generator.standard_normal((20_000, 2))
+    result = onlooker.reconstruct(points, noisy, density=PI, chains=16, seed=seed)
+    assert "have not forgotten where they started" in " ".join(result.warnings)
+
+
+def test_far_from_the_origin():
+    """A ball about the points' mean, weights in logarithms: nothing is lost at 1000."""
+    points = 1000 + np.random.default_rng(0).standard_normal((20_000, 2))
+    there = lambda point: PI.log_prob(point - 1000)  # noqa: E731
+    result = onlooker.reconstruct(points, 1000 - points, density=there, chains=8, method="reweighted")
+    assert result.diagnostics["lost_chains"] == 0
+    assert result.chains.mean == pytest.approx([1000, 1000], abs=1)
+
+
+def test_too_few_points_and_numbers_of_other_kinds():
+    points = np.random.default_rng(0).standard_normal((60, 2))
+    with pytest.raises(ValueError, match="10 usable observations"):
+        onlooker.reconstruct(points[:10], -points[:10], density=PI)
+    result = onlooker.reconstruct(points, -points, density=PI, chains=2, bandwidth=np.float32(0.5), beta=np.int64(1))
+    assert result.warnings
 
 
 def test_all_points_equal():

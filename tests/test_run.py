@@ -1,6 +1,8 @@
 """The engine: cutting a run never changes it, it is traced once, and every kind of evidence fits."""
 
+import gc
 import importlib
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -234,11 +236,31 @@ def test_float64_on_request(seen):
         ({"start": [0.0, 0.0, 0.0]}, "start has shape"),
         ({"start": [np.nan, 0.0]}, "start holds a NaN"),
         ({"draws": 0}, "draws is 0"),
+        ({"chains": None}, "chains is None"),
+        ({"burn_in": 0.5}, "burn_in is 0.5"),
+        ({"dtype": jnp.float16}, "dtype is float16"),
+        ({"grid": Grid.cube(3.0, 3)}, "grid has 3 axes"),
     ],
 )
 def test_bad_options_are_one_sentence(seen, learner, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         run(learner, recorded(seen), **options)
+
+
+def test_learners_that_ask_need_a_stream_that_answers(seen, learner):
+    with pytest.raises(ValueError, match="needs gradients at its own positions"):
+        run(classical(step_size=0.1), recorded(seen))
+    with pytest.raises(TypeError, match="make a stream with recorded"):
+        run(learner, seen)
+
+
+def test_what_was_compiled_does_not_keep_the_data(learner):
+    mine = Observations(np.zeros((100, 2), np.float32), np.zeros((100, 2), np.float32))
+    gone = weakref.ref(mine)
+    run(learner, recorded(mine), chains=2)
+    del mine
+    gc.collect()
+    assert gone() is None
 
 
 def test_an_endless_stream_needs_a_number_of_steps(learner):

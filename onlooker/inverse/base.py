@@ -17,7 +17,7 @@ from jax import Array
 
 from onlooker.density import Density
 
-__all__ = ["Info", "InverseLearner", "Step", "check_positive", "distance"]
+__all__ = ["Info", "InverseLearner", "Step", "distance"]
 
 Step = Callable[[Array, Any, Array], tuple[Array, "Info"]]
 
@@ -55,6 +55,8 @@ class InverseLearner(NamedTuple):
         π, for the learners that assume the points come from it; run.py then tests that they do.
     noise_rows
         How many rows of standard normal noise a step takes.
+    asks
+        It needs answers at points of its own choosing; a stream of other people's gradients is refused.
     ask
         ``ask(position, noise)``: where a question is put; by default at the position.
     init, update
@@ -68,6 +70,7 @@ class InverseLearner(NamedTuple):
     settings: Mapping[str, Any]
     density: Density | None = None
     noise_rows: int = 1
+    asks: bool = False
     ask: Callable[[Array, Array], Array] = lambda position, noise: position
     init: Callable[[int], Any] = lambda dim: ()
     update: Callable[[Any, Any], Any] | None = None
@@ -78,10 +81,3 @@ def distance(point: Array, position: Array) -> Array:
     """‖θ − α‖ of one chain."""
     displacement = point - position
     return jnp.sqrt(jnp.sum(displacement * displacement))
-
-
-def check_positive(**numbers: float) -> None:
-    """Raise, by name, for a number that is not positive and finite."""
-    for name, number in numbers.items():
-        if not (isinstance(number, int | float) and 0 < number < float("inf")):
-            raise ValueError(f"{name} is {number}; it must be a positive number.")

@@ -8,7 +8,8 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
-from onlooker.inverse.base import Info, InverseLearner, check_positive
+from onlooker.check import check_positive
+from onlooker.inverse.base import Info, InverseLearner
 from onlooker.inverse.confine import Confine, nowhere
 from onlooker.observe.observation import Observation
 
@@ -35,4 +36,4 @@ def classical(*, step_size: float, beta: float = 1.0, confine: Confine = nowhere
         position, projected = confine(position, drift + root * noise[0])
         return position, Info(jnp.ones_like(projected), jnp.zeros_like(projected), projected)
 
-    return InverseLearner("classical", step, {"step_size": step_size, "beta": beta})
+    return InverseLearner("classical", step, {"step_size": step_size, "beta": beta}, asks=True)

@@ -3,12 +3,13 @@
 ``confine(position, increment) -> (position, touched)`` is an option of every inverse learner.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from onlooker.inverse.base import check_positive
+from onlooker.check import check_positive
 
 __all__ = ["Confine", "ball", "fade", "nowhere"]
 
@@ -20,15 +21,21 @@ def nowhere(position: Array, increment: Array) -> tuple[Array, Array]:
     return position + increment, jnp.zeros((), position.dtype)
 
 
-def ball(radius: float) -> Confine:
-    """Radial projection: α·min(1, M/‖α‖). The law inside the ball is left alone."""
+def ball(radius: float, centre: Sequence[float] | None = None) -> Confine:
+    """Radial projection about a centre (the origin): α·min(1, M/‖α‖). The law inside the ball is left alone.
+
+    A step that leaves the numbers altogether is not taken.
+    """
     check_positive(radius=radius)
+    middle = None if centre is None else np.asarray(centre, dtype=float)
 
     def confine(position: Array, increment: Array) -> tuple[Array, Array]:
-        moved = position + increment
+        about = 0 if middle is None else jnp.asarray(middle, position.dtype)
+        moved = position + increment - about
         norm = jnp.sqrt(jnp.sum(moved * moved))
-        outside = norm > radius
-        return moved * jnp.where(outside, radius / norm, 1), outside.astype(position.dtype)
+        outside = ~(norm <= radius)
+        projected = jnp.where(jnp.isfinite(norm), moved * (radius / norm), position - about)
+        return jnp.where(outside, projected, moved) + about, outside.astype(position.dtype)
 
     return confine
 

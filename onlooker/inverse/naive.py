@@ -9,7 +9,8 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
-from onlooker.inverse.base import Info, InverseLearner, check_positive, distance
+from onlooker.check import check_positive
+from onlooker.inverse.base import Info, InverseLearner, distance
 from onlooker.inverse.confine import Confine, nowhere
 from onlooker.kernels import Kernel, by_name, gaussian
 from onlooker.observe.observation import Observation

@@ -6,9 +6,11 @@ step the added rotation also adds bias, so "always faster" is false, and the use
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
+from onlooker.check import check_positive
 from onlooker.density import as_density
-from onlooker.inverse.base import InverseLearner, check_positive
+from onlooker.inverse.base import InverseLearner
 from onlooker.inverse.confine import Confine, nowhere
 from onlooker.inverse.reweighted import importance_step, refuse_zero_density
 from onlooker.kernels import Kernel, by_name, gaussian
@@ -45,6 +47,14 @@ def nonreversible(
         raise ValueError("rotation is not skew-symmetric; give a matrix S with S = -S.T.")
     density, kernel = as_density(density), by_name(kernel)
     matrix = np.eye(len(skew)) + skew
+
+    def turn(gradient: Array) -> Array:
+        if len(gradient) != len(matrix):
+            raise ValueError(
+                f"rotation is {matrix.shape} but the points have {len(gradient)} dimensions; give one of theirs."
+            )
+        return jnp.sum(jnp.asarray(matrix.T, gradient.dtype) * gradient[:, None], axis=0)
+
     step = importance_step(
         density,
         kernel,
@@ -52,7 +62,7 @@ def nonreversible(
         bandwidth,
         beta,
         confine,
-        turn=lambda gradient: jnp.sum(jnp.asarray(matrix.T, gradient.dtype) * gradient[:, None], axis=0),
+        turn,
     )
     settings = {
         "step_size": step_size,

@@ -14,8 +14,9 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
+from onlooker.check import check_positive
 from onlooker.density import as_density
-from onlooker.inverse.base import Info, InverseLearner, check_positive, distance
+from onlooker.inverse.base import Info, InverseLearner, distance
 from onlooker.inverse.confine import Confine, nowhere
 from onlooker.kernels import Kernel, by_name, gaussian
 from onlooker.observe.observation import Observation

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from onlooker.check import check_positive
 from onlooker.density import Density, as_density
-from onlooker.inverse.base import Info, InverseLearner, check_positive, distance
+from onlooker.inverse.base import Info, InverseLearner, distance
 from onlooker.inverse.confine import Confine, nowhere
 from onlooker.kernels import Kernel, by_name, gaussian
 from onlooker.observe.observation import Observation
@@ -67,10 +68,14 @@ def importance_step(
     root = math.sqrt(step_size)
 
     def step(position: Array, evidence: Observation, noise: Array) -> tuple[Array, Info]:
-        weight = kernel(evidence.point - position, bandwidth)
+        displacement = evidence.point - position
+        weight = kernel(displacement, bandwidth)
         log_prob = density.log_prob(position)
-        inverse = jnp.where(log_prob > -jnp.inf, jnp.exp(-log_prob), 0)
-        drift = step_size * (weight * inverse * (beta / 2) * turn(evidence.gradient))
+        if kernel.signed:
+            ratio = weight * jnp.exp(-log_prob)
+        else:
+            ratio = jnp.exp(kernel.log(displacement, bandwidth) - log_prob)
+        drift = step_size * (jnp.where(log_prob > -jnp.inf, ratio, 0) * (beta / 2) * turn(evidence.gradient))
         moved, projected = confine(position, drift + root * noise[0])
         return moved, Info(weight, distance(evidence.point, position), projected)
 

@@ -108,7 +108,7 @@ def running(
     stop
         ``stop(age, point, gradient, uniform)``: a random stopping rule instead of, or before, the horizon.
     """
-    rule = optax.sgd(learning_rate) if optimizer is None else optimizer
+    rule = _rule(learning_rate, optimizer)
     move = jax.vmap(_agent_step(reward, rule), in_axes=-1, out_axes=-1)
     fresh = jax.vmap(rule.init, in_axes=-1, out_axes=-1)
     ends = jax.vmap(_ending(horizon, stop), in_axes=-1)
@@ -165,13 +165,11 @@ def simulate(
     seed
         Of the starts, the sample gradients and the stopping.
     """
-    if (learning_rate is None) == (optimizer is None):
-        raise ValueError("give either learning_rate or optimizer.")
     if order not in ("sequential", "interleaved"):
         raise ValueError(f"order is {order!r}; choose 'sequential' or 'interleaved'.")
     if agents < 1 or horizon < 1:
         raise ValueError(f"agents is {agents} and horizon {horizon}; both must be at least 1.")
-    rule = optax.sgd(learning_rate) if optimizer is None else optimizer
+    rule = _rule(learning_rate, optimizer)
     move = jax.vmap(_agent_step(reward, rule), in_axes=-1, out_axes=-1)
     ends = jax.vmap(_ending(None, stop), in_axes=(None, -1, -1, -1))
 
@@ -213,6 +211,12 @@ def simulate(
     if not kept.all():
         columns = [column[kept] for column in columns]
     return Observations(columns[0], columns[1], agents=columns[3], times=columns[4])
+
+
+def _rule(learning_rate: float | None, optimizer: optax.GradientTransformation | None) -> optax.GradientTransformation:
+    if (learning_rate is None) == (optimizer is None):
+        raise ValueError("give either learning_rate or optimizer.")
+    return optax.sgd(learning_rate) if optimizer is None else optimizer
 
 
 def _interleave(column: np.ndarray, parallel: int, horizon: int) -> np.ndarray:

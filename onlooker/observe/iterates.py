@@ -24,7 +24,7 @@ def gradients_from_iterates(
         (n,) agent of each row; ``None`` means one agent.
     times
         (n,) time of each row; ``None`` means the order of the rows. An agent that comes back to an earlier
-        or equal time has been restarted, and no gradient is read across that.
+        or equal time has been restarted, and one that skips ahead has steps missing: no gradient is read across either.
     learning_rate
         ε; ``None`` leaves the gradients in units of ε, as plain differences.
 
@@ -36,12 +36,18 @@ def gradients_from_iterates(
         (len(rows), dim).
     """
     count = len(points)
-    owner = np.zeros(count, dtype=int) if agents is None else np.unique(agents, return_inverse=True)[1]
+    try:
+        owner = np.zeros(count, dtype=int) if agents is None else np.unique(agents, return_inverse=True)[1]
+    except TypeError:
+        raise ValueError("agents mixes kinds that cannot be compared; give numbers or strings throughout.") from None
     order = np.argsort(owner, kind="stable")
     here, after = order[:-1], order[1:]
     follows = owner[here] == owner[after]
     if times is not None:
-        follows &= times[after] > times[here]
+        elapsed = times[after] - times[here]
+        ahead = elapsed[follows & (elapsed > 0)]
+        # A longer wait than the shortest means that steps were left out of the record: their sum is no gradient.
+        follows &= (elapsed > 0) & (elapsed <= (1.5 * ahead.min() if len(ahead) else 0))
     here, after = here[follows], after[follows]
     if len(here) == 0:
         raise ValueError("points holds no two successive iterates of one agent; give gradients, or longer runs.")

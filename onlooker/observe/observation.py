@@ -1,12 +1,12 @@
 """An observation (θ, g): a point a learner visited and the ascent gradient g ≈ ∇R(θ) it took there."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
 
+from onlooker.check import check_positive
 from onlooker.observe.iterates import gradients_from_iterates
 
 __all__ = ["Observation", "Observations", "observe"]
@@ -71,8 +71,8 @@ def observe(
     agents
         (n,) which agent made each row; without it all rows are one agent's.
     times
-        (n,) when each row was made; an agent whose time does not advance was restarted, and no
-        gradient is read across that.
+        (n,) when each row was made; an agent whose time does not advance was restarted, one whose
+        time skips ahead has steps missing, and no gradient is read across either.
     learning_rate
         ε of the learners' SGD. Without it gradients read off iterates are in units of ε, and a note says so.
     descent
@@ -84,9 +84,11 @@ def observe(
     point_rows = _matrix("points", points)
     count, _ = point_rows.shape
     agent_rows = _column("agents", agents, count)
-    time_rows = _column("times", times, count)
-    if learning_rate is not None and not (np.isfinite(learning_rate) and learning_rate > 0):
-        raise ValueError(f"learning_rate is {learning_rate}; it must be a positive number.")
+    time_rows = None if times is None else _numbers("times", _column("times", times, count))
+    if time_rows is not None and not np.isfinite(time_rows).all():
+        raise ValueError("times holds a NaN or an infinity; give a finite time for every observation.")
+    if learning_rate is not None:
+        check_positive(learning_rate=learning_rate)
 
     notes: list[str] = []
     if gradients is None:
@@ -153,20 +155,3 @@ def _column(name: str, values: Any, count: int) -> np.ndarray | None:
     if array.shape != (count,):
         raise ValueError(f"{name} has shape {array.shape}; give one entry per observation, ({count},).")
     return array
-
-
-def concatenate(parts: Sequence[Observations]) -> Observations:
-    """Several Observations one after another."""
-
-    def column(name: str) -> np.ndarray | None:
-        columns = [getattr(part, name) for part in parts]
-        return None if any(values is None for values in columns) else np.concatenate(columns)
-
-    return Observations(
-        np.concatenate([part.points for part in parts]),
-        np.concatenate([part.gradients for part in parts]),
-        column("agents"),
-        column("times"),
-        sum(part.refused for part in parts),
-        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-    )

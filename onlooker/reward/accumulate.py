@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from onlooker.check import check_whole
+
 __all__ = ["Grid", "Histogram", "Marginals", "Moments"]
 
 
@@ -34,6 +36,7 @@ class Grid:
             raise ValueError(f"grid has {len(self.low)} axes; a joint histogram needs 1 to 3, use marginals above.")
         if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
             raise ValueError(f"grid runs from {self.low} to {self.high}; every low must be below its high.")
+        check_whole(bins=self.bins)
 
     @classmethod
     def cube(cls, half_width: float, dim: int, bins: int = 40) -> "Grid":
@@ -62,6 +65,11 @@ class Marginals:
     bins: int = 20
     per_chain: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"marginals run from {self.low} to {self.high}; low must be below high.")
+        check_whole(bins=self.bins)
+
     def init(self, dim: int, chains: int) -> np.ndarray:
         return np.zeros((chains if self.per_chain else 1, dim, self.bins + 2), np.int32)
 
@@ -82,25 +90,31 @@ class Marginals:
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, sum and sum of products."""
+    """Count, sum and sum of products of positions about a place near them; lost positions are left out."""
 
     def init(self, dim: int, chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return np.zeros((), np.int32), np.zeros(dim, np.float32), np.zeros((dim, dim), np.float32)
 
-    def add(self, sums: tuple[Array, Array, Array], positions: Array, keep: Array) -> tuple[Array, Array, Array]:
+    def add(
+        self, sums: tuple[Array, Array, Array], positions: Array, keep: Array, about: Array
+    ) -> tuple[Array, Array, Array]:
         count, first, second = sums
-        kept = jnp.where(keep[:, :, None], positions, 0)
+        keep = keep & jnp.all(jnp.isfinite(positions), axis=2)
+        kept = jnp.where(keep[:, :, None], positions - about[:, None], 0)
         return (
             count + jnp.sum(keep, dtype=jnp.int32),
             first + jnp.sum(kept, axis=(0, 1, 3), dtype=first.dtype),
             second + _products(kept).astype(second.dtype),
         )
 
-    def mean_and_covariance(self, sums: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def mean_and_covariance(
+        self, sums: tuple[np.ndarray, np.ndarray, np.ndarray], about: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Both nan when nothing was counted."""
         count, first, second = sums
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             mean = first / count
-            return mean, second / count - np.outer(mean, mean)
+            return mean + about, second / count - np.outer(mean, mean)
 
 
 def _products(positions: Array) -> Array:

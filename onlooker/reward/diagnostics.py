@@ -1,8 +1,9 @@
 """Numbers that say whether an answer means anything, and the sentences they turn into.
 
-Do the points come from π, as the single-kernel learners assume? Under π, Stein's identity
-E[∇log π(θ) f(θ) + ∇f(θ)] = 0 holds for every f; it needs neither draws from π nor its normalisation. It is tested for
-f = 1 and f = θ_j, with one independent look per agent.
+Do the points come from π, as the single-kernel learners assume? When π can be drawn from, the first two moments of
+the points are held against those of draws. When it cannot, Stein's identity E[∇log π(θ) f(θ) + ∇f(θ)] = 0 is tested
+for f = 1 and f = θ_j: it needs neither draws nor the normalisation, but a π that is positive everywhere, as the paper
+assumes too. Either way there is one independent look per agent.
 """
 
 from functools import partial
@@ -17,7 +18,7 @@ from onlooker.inverse.base import InverseLearner
 from onlooker.observe.observation import Observations
 from onlooker.observe.stream import Stream
 
-__all__ = ["Occupancy", "kernel_ess", "occupancy", "warn_about_chains", "warn_about_occupancy"]
+__all__ = ["Occupancy", "kernel_ess", "occupancy", "rhat", "warn_about_chains", "warn_about_occupancy"]
 
 # At most this many observations are looked at: the test is a matter of a glance.
 LOOKED_AT = 100_000
@@ -26,6 +27,10 @@ FALSE_ALARM = 1e-4
 SMALLEST_EFFECT = 0.1
 # Below this many observations within reach of a chain its histogram is mostly injected noise.
 FEWEST_OBSERVATIONS = 1000
+# Below this many independent units nothing is said.
+FEWEST_UNITS = 50
+# Above this, chains have not forgotten where they started: the usual 1.01 is for those who want error bars.
+LARGEST_RHAT = 1.2
 # Up to this dimension every pair of coordinates is looked at.
 MOST_PAIRED = 10
 
@@ -36,7 +41,7 @@ class Occupancy(NamedTuple):
     Attributes
     ----------
     effect
-        The largest Stein moment in units of its standard deviation over points: 0 when θ ~ π.
+        The largest difference of a moment from π's, in units of its standard deviation: 0 when θ ~ π.
     significance
         The same in standard errors, agents counted as the independent units.
     threshold
@@ -55,47 +60,74 @@ class Occupancy(NamedTuple):
         return self.outside > 0 or (self.significance > self.threshold and self.effect > SMALLEST_EFFECT)
 
 
-def occupancy(observations: Observations, density: Density) -> Occupancy:
-    """Test the observed points against π."""
+def occupancy(observations: Observations, density: Density) -> Occupancy | None:
+    """Test the observed points against π; ``None`` when there are too few to judge."""
     # Rows at random: every n-th one could be every agent's first.
     count = len(observations)
     rows = np.random.default_rng(0).choice(count, LOOKED_AT, replace=False) if count > LOOKED_AT else np.arange(count)
     rows.sort()
     points = np.asarray(observations.points[rows], np.float32)
-    log_prob, score = _scores(density, points)
-    inside = np.asarray(log_prob) > -np.inf
-    if inside.sum() < 2:
-        return Occupancy(np.inf, np.inf, 0.0, float(1 - inside.mean()))
-    places, scores = points[inside].astype(float), np.asarray(score, float)[inside]
-    centre, spread = places.mean(axis=0), places.std(axis=0) + 1e-12
-    scaled = (places - centre) / spread
-    dim = places.shape[1]
-    # ∇log π · f + ∇f in the points' own units: f = 1, then f = a coordinate (its own; in few dimensions, each).
-    scores = scores * spread
-    own = scores * scaled + 1
-    pairs = [scores[:, [i]] * np.delete(scaled, i, axis=1) for i in range(dim)] if dim <= MOST_PAIRED else []
-    moments = np.concatenate([scores, own, *pairs], axis=1)
-    effect = np.abs(moments.mean(axis=0)) / (moments.std(axis=0) + 1e-12)
-    agents = None if observations.agents is None else observations.agents[rows][inside]
-    error = _clustered_error(moments, agents)
-    significance = np.abs(moments.mean(axis=0)) / (error + 1e-12)
-    threshold = float(norm.isf(FALSE_ALARM / 2 / moments.shape[1]))
+    unit = _units(None if observations.agents is None else observations.agents[rows], len(rows))
+    inside = density.is_positive(points)
+    outside = float(1 - inside.mean())
+    nothing = Occupancy(0.0, 0.0, 0.0, outside) if outside else None
+    if len(np.unique(unit[inside])) < FEWEST_UNITS:
+        return nothing
+    points, unit = points[inside].astype(float), unit[inside]
+    if density.sample is not None:
+        moments, expected = _moments(points, np.asarray(density.sample(jax.random.key(0), (LOOKED_AT,)), float))
+        spread, difference = expected.std(axis=0), moments.mean(axis=0) - expected.mean(axis=0)
+        error = np.hypot(_clustered_error(moments, unit), spread / np.sqrt(len(expected)))
+    else:
+        moments = _stein_moments(points, np.asarray(_scores(density, points.astype(np.float32)), float))
+        error, spread, difference = _clustered_error(moments, unit), moments.std(axis=0), moments.mean(axis=0)
+    tested = (spread > 1e-9) & (error > 1e-12)
+    if not tested.any():
+        return nothing
+    effect, significance = (np.abs(difference[tested]) / scale[tested] for scale in (spread, error))
+    threshold = float(norm.isf(FALSE_ALARM / 2 / tested.sum()))
     worst = int(np.argmax(np.where(significance > threshold, effect, 0) + 1e-9 * effect))
-    return Occupancy(float(effect[worst]), float(significance[worst]), threshold, float(1 - inside.mean()))
+    return Occupancy(float(effect[worst]), float(significance[worst]), threshold, outside)
+
+
+def _moments(points: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates and their products, of both in the units of the draws."""
+    centre, spread = draws.mean(axis=0), draws.std(axis=0) + 1e-12
+    return _with_products((points - centre) / spread), _with_products((draws - centre) / spread)
+
+
+def _with_products(scaled: np.ndarray) -> np.ndarray:
+    return np.concatenate([scaled, scaled**2, *_pairs(scaled, scaled)], axis=1)
+
+
+def _stein_moments(points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """∇log π · f + ∇f in the points' own units: f = 1, then f = a coordinate."""
+    centre, spread = points.mean(axis=0), points.std(axis=0) + 1e-12
+    scaled, scores = (points - centre) / spread, scores * spread
+    return np.concatenate([scores, scores * scaled + 1, *_pairs(scores, scaled)], axis=1)
+
+
+def _pairs(one: np.ndarray, other: np.ndarray) -> list[np.ndarray]:
+    """Products across coordinates, in few dimensions."""
+    dim = one.shape[1]
+    return [one[:, [i]] * other[:, i + 1 :] for i in range(dim - 1)] if dim <= MOST_PAIRED else []
 
 
 @partial(jax.jit, static_argnames=("density",))
-def _scores(density: Density, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """log π and ∇log π at points (n, dim)."""
-    return jax.vmap(jax.value_and_grad(density.log_prob))(points)
+def _scores(density: Density, points: jax.Array) -> jax.Array:
+    """∇log π at points (n, dim)."""
+    return jax.vmap(jax.grad(density.log_prob))(points)
 
 
-def _clustered_error(moments: np.ndarray, agents: np.ndarray | None) -> np.ndarray:
-    """Standard error of the mean with whole agents, or a hundred stretches of the stream, as units."""
+def _units(agents: np.ndarray | None, count: int) -> np.ndarray:
+    """The independent unit each row belongs to: its agent, or one of a hundred stretches of the stream."""
     if agents is None:
-        unit = np.arange(len(moments)) * min(100, len(moments)) // len(moments)
-    else:
-        unit = np.unique(agents, return_inverse=True)[1]
+        return np.arange(count) * min(100, count) // count
+    return np.unique(agents, return_inverse=True)[1]
+
+
+def _clustered_error(moments: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Standard error of the mean with whole units as the independent ones."""
     sums = np.zeros((unit.max() + 1, moments.shape[1]))
     np.add.at(sums, unit, moments - moments.mean(axis=0))
     return np.sqrt((sums**2).sum(axis=0)) / len(moments)
@@ -106,6 +138,8 @@ def warn_about_occupancy(learner: InverseLearner, stream: Stream) -> list[str]:
     if learner.density is None or stream.observations is None:
         return []
     found = occupancy(stream.observations, learner.density)
+    if found is None:
+        return []
     if found.outside > 0:
         return [
             f"{found.outside:.1%} of the points lie where the density given is zero: it is not the density they came "
@@ -114,8 +148,8 @@ def warn_about_occupancy(learner: InverseLearner, stream: Stream) -> list[str]:
     if not found.departs:
         return []
     return [
-        f"the points do not follow the density given: a Stein moment that should be 0 is {found.effect:.2f} standard "
-        f"deviations off ({found.significance:.0f} standard errors, chance allows {found.threshold:.1f}). "
+        f"the points do not follow the density given: a moment is {found.effect:.2f} standard deviations off "
+        f"({found.significance:.0f} standard errors, chance allows {found.threshold:.1f}). "
         f"{learner.name} assumes that they do (assumption A2 of the paper; learners that run for a while drift away "
         "from where they start), so its answer is biased. Give the density of the points themselves, or watch only "
         "the starts."
@@ -126,6 +160,17 @@ def kernel_ess(weight: np.ndarray, weight_squared: np.ndarray) -> float:
     """(Σw)²/Σw²: how many observations a chain has really used, the median over chains."""
     used = np.divide(weight**2, weight_squared, out=np.zeros_like(weight), where=weight_squared > 0)
     return float(np.median(used))
+
+
+def rhat(samples: np.ndarray) -> float:
+    """Split Gelman–Rubin statistic of samples (chain, draw, dim), the worst coordinate's; nan for too few."""
+    half = samples.shape[1] // 2
+    if half < 2 or not np.isfinite(samples).all():
+        return float("nan")
+    halves = np.concatenate([samples[:, :half], samples[:, half : 2 * half]]).astype(float)
+    within = halves.var(axis=1, ddof=1).mean(axis=0)
+    between = halves.mean(axis=1).var(axis=0, ddof=1)
+    return float(np.sqrt((half - 1) / half + between / np.maximum(within, 1e-300)).max())
 
 
 def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, chains: int) -> list[str]:
@@ -140,6 +185,11 @@ def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, ch
         warnings.append(
             f"chains were pushed back by their confinement in {diagnostics['projected_share']:.0%} of the steps: the "
             "law near its edge is the edge's, not the reward's."
+        )
+    if diagnostics["rhat"] > LARGEST_RHAT:
+        warnings.append(
+            f"the chains have not forgotten where they started (rhat {diagnostics['rhat']:.2f}, should be near 1): "
+            "what they show is partly their start. Observe for longer, or take a larger step_size or bandwidth."
         )
     if learner.settings.get("bandwidth") and diagnostics["kernel_ess"] < FEWEST_OBSERVATIONS:
         warnings.append(

@@ -34,10 +34,8 @@ class RewardEstimate:
     def values(self) -> np.ndarray:
         """R̂ at the centres of the bins."""
         inside = self.histogram.inside
-        if not inside.any():
-            raise ValueError("no chain has been inside the grid; run for longer or move the grid to the data.")
         with np.errstate(divide="ignore"):
-            logarithm = np.log(inside / inside.max())
+            logarithm = np.log(inside / (inside.max() or 1))
         return np.where(inside > 0, logarithm, np.nan) / self.beta
 
     def _bin(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

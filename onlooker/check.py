@@ -1,0 +1,21 @@
+"""Settings that must be numbers of a kind: one sentence, by name, when they are not."""
+
+from numbers import Real
+
+__all__ = ["check_positive", "check_whole"]
+
+
+def check_positive(**numbers: float) -> None:
+    """Raise, by name, for a number that is not positive and finite."""
+    for name, number in numbers.items():
+        real = isinstance(number, Real) and not isinstance(number, bool)
+        if not (real and 0 < number < float("inf")):
+            raise ValueError(f"{name} is {number!r}; it must be a positive number.")
+
+
+def check_whole(**numbers: float) -> None:
+    """Raise, by name, for a number that is not whole or below 1."""
+    for name, number in numbers.items():
+        real = isinstance(number, Real) and not isinstance(number, bool)
+        if not (real and number >= 1 and number == int(number)):
+            raise ValueError(f"{name} is {number!r}; it must be a whole number from 1.")
