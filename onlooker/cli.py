@@ -69,14 +69,16 @@ def reproduce(
         folder = base / example if name == "all" or out is None else base
         _writable(folder)
         rows: list[Row] = []
+        interrupted = True
         try:
             for row in examples[example].reproduce(preset, quick, seed, folder):
                 rows.append(row)
                 print(f"{'within ' if row.within else 'OUTSIDE'}  {row.name}", file=sys.stderr, flush=True)
+            interrupted = False
         finally:
             if rows:
                 print_rows(f"{example}{' (quick)' if quick else ''}, seed {seed}", rows)
-                print(f"figures and {write_metrics(folder, example, preset, seed, rows)}")
+                print(f"figures and {write_metrics(folder, example, preset, seed, rows, interrupted)}")
         outside = outside or not all(row.within for row in rows)
     if outside:
         raise typer.Exit(1)

@@ -78,6 +78,7 @@ class Example:
             "d1": first,
             "d2": second,
             "joint": total_variation(chains.histogram, target),
+            "rhat": chains.diagnostics["rhat"],
             "kernel_ess": chains.diagnostics["kernel_ess"],
             **extra,
         }

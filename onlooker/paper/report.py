@@ -87,10 +87,15 @@ def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) 
     (console or Console()).print(table)
 
 
-def write_metrics(folder: Path, example: str, preset: str | None, seed: int, rows: Sequence[Row]) -> Path:
-    """metrics.json, written whole or not at all."""
+def write_metrics(
+    folder: Path, example: str, preset: str | None, seed: int, rows: Sequence[Row], interrupted: bool = False
+) -> Path:
+    """metrics.json, written whole or not at all; it says so when rows are missing from it."""
     path = folder / "metrics.json"
-    content = {"example": example, "preset": preset, "seed": seed, "rows": [row.as_json() for row in rows]}
+    content: dict[str, Any] = {"example": example, "preset": preset, "seed": seed}
+    if interrupted:
+        content["interrupted"] = True
+    content["rows"] = [row.as_json() for row in rows]
     temporary = path.with_suffix(".json.part")
     temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
     temporary.replace(path)

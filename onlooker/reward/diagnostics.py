@@ -29,7 +29,7 @@ SMALLEST_EFFECT = 0.1
 FEWEST_OBSERVATIONS = 1000
 # Below this many independent units nothing is said.
 FEWEST_UNITS = 50
-# Above this, chains have not forgotten where they started: the usual 1.01 is for those who want error bars.
+# Above this a single chain's histogram is not the ensemble's; the usual 1.01 is for those who want error bars.
 LARGEST_RHAT = 1.2
 # Up to this dimension every pair of coordinates is looked at.
 MOST_PAIRED = 10
@@ -188,8 +188,9 @@ def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, ch
         )
     if diagnostics["rhat"] > LARGEST_RHAT:
         warnings.append(
-            f"the chains have not forgotten where they started (rhat {diagnostics['rhat']:.2f}, should be near 1): "
-            "what they show is partly their start. Observe for longer, or take a larger step_size or bandwidth."
+            f"the chains disagree (rhat {diagnostics['rhat']:.2f}, near 1 when each has seen everything): each has explored "
+            "a part, and together they may lean to where they started. Observe for longer, or take a larger step_size "
+            "or bandwidth."
         )
     if learner.settings.get("bandwidth") and diagnostics["kernel_ess"] < FEWEST_OBSERVATIONS:
         warnings.append(
