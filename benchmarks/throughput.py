@@ -2,9 +2,9 @@
 
 The peers see the same observations with the same Gaussian kernel, N = 2, one shared stream, and like Onlooker beside
 them count every position in a 40 × 40 histogram. Numba and NumPy run `passive`'s update; SGLD has unit noise, so
-BlackJAX gets the kernel-weighted gradient that goes with it, `reweighted`'s. Each is timed alone, compiled beforehand, and
-the best of a few runs counts; the ratios are what travels from one machine to another. Peers that are not installed
-are left out and said so.
+BlackJAX gets the kernel-weighted gradient that goes with it, `reweighted`'s. Each is timed alone, compiled
+beforehand, and the best of a few runs counts; the ratios are what travels from one machine to another. Peers that
+are not installed are left out and said so.
 """
 
 import argparse

@@ -100,7 +100,6 @@ def main() -> None:
     except typer.Exit as stop:
         code = stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        print("onlooker: interrupted.", file=sys.stderr)
         code = 130
     except Exception as error:
         # Typer's own errors come from the click it carries or depends on: they are known by what they can do.
@@ -112,6 +111,8 @@ def main() -> None:
             raise
         print(f"onlooker: {sentence}", file=sys.stderr)
         code = 2
+    if code == 130:
+        print("onlooker: interrupted.", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

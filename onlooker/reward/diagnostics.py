@@ -188,9 +188,9 @@ def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, ch
         )
     if diagnostics["rhat"] > LARGEST_RHAT:
         warnings.append(
-            f"the chains disagree (rhat {diagnostics['rhat']:.2f}, near 1 when each has seen everything): each has explored "
-            "a part, and together they may lean to where they started. Observe for longer, or take a larger step_size "
-            "or bandwidth."
+            f"the chains disagree (rhat {diagnostics['rhat']:.2f}, near 1 when each has seen everything): each has "
+            "explored a part, and together they may lean to where they started. Observe for longer, or take a larger "
+            "step_size or bandwidth."
         )
     if learner.settings.get("bandwidth") and diagnostics["kernel_ess"] < FEWEST_OBSERVATIONS:
         warnings.append(
