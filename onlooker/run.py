@@ -7,7 +7,8 @@ is (chain, draw, dim).
 """
 
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from jax import Array, lax
 
 from onlooker.check import check_whole
-from onlooker.inverse.base import Info, InverseLearner
+from onlooker.inverse.base import Info, InverseLearner, Step
 from onlooker.noise import standard_normal
 from onlooker.observe.observation import Observation
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
@@ -71,10 +72,19 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is fixed while a run is compiled."""
+    """Everything that is fixed while a run is compiled: two equal plans share what was compiled.
 
-    learner: InverseLearner
-    stream: Stream
+    It holds functions of the learner and the stream, not these themselves: what was compiled must not keep data alive.
+    """
+
+    step: Step
+    ask: Callable[[Array, Array], Array]
+    update: Callable[[Any, Any], Any] | None
+    noise_rows: int
+    draw: Callable[..., tuple[Any, Any]]
+    answer: Callable[[Array, Any], Array] | None
+    shared: bool
+    dim: int
     chains: int
     width: int
     groups: int
@@ -85,21 +95,6 @@ class Plan:
     accumulators: tuple[Any, ...]
     dtype: Any
     accelerator: bool
-
-    def __hash__(self) -> int:
-        return hash((self.learner.step, self.stream.draw, self.chains, self.thin, self.trace_every, self.burn_in))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Plan):
-            return NotImplemented
-        mine, theirs = dict(self.__dict__), dict(other.__dict__)
-        ours, others = mine.pop("learner"), theirs.pop("learner")
-        same_learner = all(getattr(ours, name) is getattr(others, name) for name in ("step", "ask", "update"))
-        mine_stream, their_stream = mine.pop("stream"), theirs.pop("stream")
-        same_stream = all(
-            getattr(mine_stream, name) is getattr(their_stream, name) for name in ("draw", "answer", "shared")
-        )
-        return same_learner and same_stream and mine == theirs
 
 
 @dataclass
@@ -194,7 +189,7 @@ def run(
     steps, chains, thin = _check(learner, stream, grid, steps, chains, thin, burn_in, draws, dtype)
     plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
     warnings = warn_about_occupancy(learner, stream)
-    state = _start(plan, stream, seed, start)
+    state = _start(plan, learner, stream, seed, start)
     trace = np.zeros((_trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
     zeros = _zeros(plan)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
@@ -207,15 +202,13 @@ def run(
             while done < steps:
                 until = min(done + call, steps)
                 advanced = _advance(plan, stream.data, state, trace, zeros, np.int32(until))
-                sums = jax.tree.map(np.asarray, advanced[2])
-                state, trace = advanced[:2]
-                totals = jax.tree.map(np.add, totals, sums)
-                done = until
+                summed = jax.tree.map(lambda total, sums: total + np.asarray(sums), totals, advanced[2])
+                (state, trace), totals, done = advanced[:2], summed, until
                 report(done)
     except KeyboardInterrupt:
         interrupted = True
         warnings.append(f"interrupted after {done} of {steps} steps; the result is of those.")
-    return _finish(plan, state, trace, totals, done, time.perf_counter() - began, interrupted, warnings)
+    return _finish(plan, learner, state, trace, totals, done, time.perf_counter() - began, interrupted, warnings)
 
 
 def _check(
@@ -260,18 +253,33 @@ def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -
         trace_every *= 2
     accumulators = tuple(accumulator for accumulator in wanted if accumulator is not None)
     accelerator = jax.default_backend() != "cpu"
-    # The plan lives as long as what was compiled for it: the data must not.
-    stream = replace(stream, data=(), observations=None)
     return Plan(
-        learner, stream, chains, width, groups, block, thin, trace_every, burn_in, accumulators, dtype, accelerator
+        step=learner.step,
+        ask=learner.ask,
+        update=learner.update,
+        noise_rows=learner.noise_rows,
+        draw=stream.draw,
+        answer=stream.answer,
+        shared=stream.shared,
+        dim=stream.dim,
+        chains=chains,
+        width=width,
+        groups=groups,
+        block=block,
+        thin=thin,
+        trace_every=trace_every,
+        burn_in=int(burn_in),
+        accumulators=accumulators,
+        dtype=np.dtype(dtype),
+        accelerator=accelerator,
     )
 
 
-def _start(plan: Plan, stream: Stream, seed: int, start: Any) -> State:
+def _start(plan: Plan, learner: InverseLearner, stream: Stream, seed: int, start: Any) -> State:
     dim = stream.dim
     key, carry_key = jax.random.split(jax.random.key(seed))
     if start is None and stream.observations is not None:
-        positions = _starts_inside(stream.observations.points, plan.learner, plan.chains, seed)
+        positions = _starts_inside(stream.observations.points, learner, plan.chains, seed)
     else:
         positions = np.zeros(dim) if start is None else np.asarray(start, dtype=float)
         if positions.shape not in ((dim,), (plan.chains, dim)):
@@ -279,7 +287,7 @@ def _start(plan: Plan, stream: Stream, seed: int, start: Any) -> State:
     positions = np.broadcast_to(positions.astype(plan.dtype), (plan.chains, dim))
     if not np.isfinite(positions).all():
         raise ValueError("start holds a NaN or an infinity; give finite positions.")
-    plan.learner.check(positions)
+    learner.check(positions)
     # Groups are equally wide: the last one is filled up with copies, which are never counted.
     filled = np.resize(positions, (plan.groups * plan.width, dim))
     grouped = jnp.asarray(filled.reshape(plan.groups, plan.width, dim).transpose(0, 2, 1))
@@ -288,9 +296,7 @@ def _start(plan: Plan, stream: Stream, seed: int, start: Any) -> State:
     else:
         keys = jax.random.split(carry_key, plan.groups)
         carry = jax.vmap(lambda group_key: stream.init(stream.data, group_key, plan.width))(keys)
-    return State(
-        key, np.zeros((), np.int32), grouped, jnp.asarray(positions.mean(axis=0)), carry, plan.learner.init(dim)
-    )
+    return State(key, np.zeros((), np.int32), grouped, jnp.asarray(positions.mean(axis=0)), carry, learner.init(dim))
 
 
 def _starts_inside(points: np.ndarray, learner: InverseLearner, chains: int, seed: int) -> np.ndarray:
@@ -308,8 +314,8 @@ def _starts_inside(points: np.ndarray, learner: InverseLearner, chains: int, see
 
 def _zeros(plan: Plan) -> Sums:
     info = np.zeros((plan.groups, 4, plan.width), plan.dtype)
-    counted = tuple(accumulator.init(plan.stream.dim, plan.chains) for accumulator in plan.accumulators)
-    return Sums(info, Moments().init(plan.stream.dim, plan.chains), counted)
+    counted = tuple(accumulator.init(plan.dim, plan.chains) for accumulator in plan.accumulators)
+    return Sums(info, Moments().init(plan.dim, plan.chains), counted)
 
 
 @partial(jax.jit, static_argnames=("plan",))
@@ -350,30 +356,29 @@ def _trace(plan: Plan, trace: Array, recorded: Array, first_step: Array) -> Arra
 
 def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Array, Array]:
     """The first ``steps`` steps of a block: its evidence and noise, then every group of chains over them."""
-    learner, stream = plan.learner, plan.stream
     noise_key, evidence_key = jax.random.split(jax.random.fold_in(state.key, state.block))
     memory, carry, evidence = state.memory, state.carry, None
-    if stream.shared:
-        carry, evidence = stream.draw(data, carry, evidence_key, plan.block, None)
-        if learner.update is not None:
-            memory = learner.update(memory, evidence)
+    if plan.shared:
+        carry, evidence = plan.draw(data, carry, evidence_key, plan.block, None)
+        if plan.update is not None:
+            memory = plan.update(memory, evidence)
 
     def one_chain(position: Array, shown: Any, noise: Array) -> tuple[Array, Info]:
-        if stream.answer is not None:
-            point = learner.ask(position, noise)
-            shown = Observation(point, stream.answer(point, shown))
-        return learner.step(position, memory if learner.update is not None else shown, noise)
+        if plan.answer is not None:
+            point = plan.ask(position, noise)
+            shown = Observation(point, plan.answer(point, shown))
+        return plan.step(position, memory if plan.update is not None else shown, noise)
 
-    all_chains = jax.vmap(one_chain, in_axes=(-1, None if stream.shared else -1, -1), out_axes=-1)
+    all_chains = jax.vmap(one_chain, in_axes=(-1, None if plan.shared else -1, -1), out_axes=-1)
 
     def one_group(inputs: tuple[Array, Array, Any]) -> tuple[Array, Any, Array, Array]:
         index, position, group_carry = inputs
-        shape = (plan.block, learner.noise_rows, stream.dim, plan.width)
+        shape = (plan.block, plan.noise_rows, plan.dim, plan.width)
         noise = standard_normal(jax.random.fold_in(noise_key, index), shape, plan.dtype)
         shown = evidence
-        if not stream.shared:
+        if not plan.shared:
             key = jax.random.fold_in(evidence_key, index)
-            group_carry, shown = stream.draw(data, group_carry, key, plan.block, plan.width)
+            group_carry, shown = plan.draw(data, group_carry, key, plan.block, plan.width)
 
         def one_step(step: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             position, sums = carry
@@ -402,13 +407,13 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
         position, sums = lax.fori_loop(rows * plan.thin, steps, one_step, (position, sums))
         return position, group_carry, recorded, sums
 
-    group_carries = jnp.zeros((plan.groups,)) if stream.shared else carry
+    group_carries = jnp.zeros((plan.groups,)) if plan.shared else carry
     inputs = (jnp.arange(plan.groups), state.positions, group_carries)
     if plan.accelerator:
         positions, group_carries, recorded, info = jax.vmap(one_group)(inputs)
     else:
         positions, group_carries, recorded, info = lax.map(one_group, inputs)
-    carry = carry if stream.shared else group_carries
+    carry = carry if plan.shared else group_carries
     return State(state.key, state.block + 1, positions, state.about, carry, memory), recorded, info
 
 
@@ -420,7 +425,15 @@ def _chain_axis(plan: Plan, grouped: Any) -> np.ndarray:
 
 
 def _finish(
-    plan: Plan, state: State, trace: Any, totals: Sums, done: int, seconds: float, interrupted: bool, warnings
+    plan: Plan,
+    learner: InverseLearner,
+    state: State,
+    trace: Any,
+    totals: Sums,
+    done: int,
+    seconds: float,
+    interrupted: bool,
+    warnings,
 ) -> Chains:
     counted = dict(zip((type(accumulator) for accumulator in plan.accumulators), totals.accumulated, strict=True))
     by_type = {type(accumulator): accumulator for accumulator in plan.accumulators}
@@ -439,11 +452,11 @@ def _finish(
         "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
         "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),
     }
-    warnings = [*warnings, *warn_about_chains(diagnostics, plan.learner, plan.chains)]
+    warnings = [*warnings, *warn_about_chains(diagnostics, learner, plan.chains)]
     grid, marginals = by_type.get(Grid), by_type.get(Marginals)
     return Chains(
-        learner=plan.learner.name,
-        settings=dict(plan.learner.settings),
+        learner=learner.name,
+        settings=dict(learner.settings),
         steps=done,
         chains=plan.chains,
         seconds=seconds,
