@@ -20,7 +20,7 @@ TRUTH = "0.25"
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a")
 
 
-def save(figure: Figure, path: Path, dpi: int = 150) -> Path:
+def save(figure: Figure, path: Path, dpi: int = 110) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=dpi)
     return path
