@@ -93,16 +93,15 @@ def test_every_learner_can_be_projected_on_a_ball_and_says_so(name, case):
 
 def test_the_proof_s_truncation_fades_the_whole_step(case):
     alpha, theta, gradient, noise = case
+    alpha = 2 * alpha / np.linalg.norm(alpha)
     with jax.enable_x64(True):
         evidence = Observation(jnp.asarray(theta), jnp.asarray(gradient))
-        norm = np.linalg.norm(alpha)
-        for radius, share in ((norm + 1, 1.0), (norm - 0.5, 0.5), (norm - 1.5, 0.0)):
-            if radius <= 0:
-                continue
-            moved, _ = make("classical", confine=fade(radius)).step(
-                jnp.asarray(alpha), evidence, jnp.asarray(noise)[None]
-            )
-            assert np.asarray(moved - alpha) == pytest.approx(share * (FORMULAS["classical"](*case) - alpha), abs=1e-12)
+        whole = FORMULAS["classical"](alpha, theta, gradient, noise) - alpha
+        for radius, share in ((3.0, 1.0), (1.5, 0.5), (0.5, 0.0)):
+            learner = make("classical", confine=fade(radius))
+            moved, info = learner.step(jnp.asarray(alpha), evidence, jnp.asarray(noise)[None])
+            assert np.asarray(moved - alpha) == pytest.approx(share * whole, abs=1e-12)
+            assert float(info.projected) == (share < 1)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
