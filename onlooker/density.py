@@ -19,6 +19,8 @@ from onlooker import noise
 
 __all__ = ["Density", "as_density", "flat", "standard_normal"]
 
+SHORT_AXIS = 16
+
 
 @dataclass(frozen=True, eq=False)
 class Density:
@@ -107,7 +109,10 @@ def standard_normal(dim: int, scale: float = 1.0) -> Density:
         return log_normaliser - 0.5 * jnp.sum(point * point) / scale**2
 
     def sample(key: Array, shape: tuple[int, ...]) -> Array:
-        return scale * jnp.moveaxis(noise.standard_normal(key, (dim, *shape)), 0, -1)
+        # A short last axis would leave the vector units idle.
+        if dim < SHORT_AXIS:
+            return scale * jnp.moveaxis(noise.standard_normal(key, (dim, *shape)), 0, -1)
+        return scale * noise.standard_normal(key, (*shape, dim))
 
     return Density(log_prob, sample, dim)
 

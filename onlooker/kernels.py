@@ -29,12 +29,15 @@ class Kernel:
         ``log K`` at a squared radius in dimension N, −inf outside the support; ``None`` for a signed kernel.
     profile
         ``K`` at a squared radius in dimension N; by default the exponential of ``log_profile``.
+    tail
+        Standard deviation of its Gaussian tail in bandwidths; 0 for a compact kernel.
     """
 
     name: str
     order: int
     log_profile: Callable[[Array, int], Array] | None = None
     profile: Callable[[Array, int], Array] | None = None
+    tail: float = 0.0
 
     @property
     def signed(self) -> bool:
@@ -61,7 +64,7 @@ def _log_gaussian(squared_radius: Array, dim: int) -> Array:
     return -0.5 * squared_radius - 0.5 * dim * math.log(2 * math.pi)
 
 
-gaussian = Kernel("gaussian", 2, _log_gaussian)
+gaussian = Kernel("gaussian", 2, _log_gaussian, tail=1.0)
 
 
 def truncated_gaussian(radius: float = 3.0) -> Kernel:
@@ -94,7 +97,7 @@ def _fourth_order(squared_radius: Array, dim: int) -> Array:
     return 2 * narrow - wide
 
 
-fourth_order = Kernel("fourth_order", 4, profile=_fourth_order)
+fourth_order = Kernel("fourth_order", 4, profile=_fourth_order, tail=math.sqrt(2))
 
 
 def by_name(name: str | Kernel) -> Kernel:

@@ -18,13 +18,12 @@ import numpy as np
 from jax import Array, lax
 
 from onlooker.check import check_whole
-from onlooker.inverse.base import Info, InverseLearner, Step
+from onlooker.inverse.base import InverseLearner, Step
 from onlooker.noise import standard_normal
-from onlooker.observe.observation import Observation
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
 from onlooker.progress import progress as progress_bar
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
-from onlooker.reward.diagnostics import kernel_ess, rhat, warn_about_chains, warn_about_occupancy
+from onlooker.reward.diagnostics import reported, rhat, warn_about_chains, warn_about_occupancy, warn_about_pools
 
 __all__ = ["Chains", "run"]
 
@@ -32,8 +31,12 @@ __all__ = ["Chains", "run"]
 BLOCK_NORMALS = 2**20
 # Numbers in one array of the inner loop: XLA starts splitting larger ones over threads, at every step.
 GROUP_NUMBERS = 2**11
+# The same over pools, where matrix products, which are the better the wider, outweigh everything else.
+POOL_GROUP_NUMBERS = 2**16
 # Chain-steps × dim between two looks at the clock and the keyboard: about a quarter of a second.
 CALL_NUMBERS = {"cpu": 2**26, "accelerator": 2**34}
+# Numbers of evidence drawn at once, for one group of chains.
+BLOCK_EVIDENCE = 2**22
 # Steps a float32 sum of ones may run over, well below 2²⁴ where it stops counting.
 CALL_STEPS = 2**20
 # Positions counted between two additions to the totals, well below 2³¹ where int32 overflows.
@@ -57,8 +60,8 @@ class Sums(NamedTuple):
     Attributes
     ----------
     info
-        (groups, 4, width): each chain's weight, squared weight, distance and projections. One array: on a CPU
-        every further one is a further kernel in the inner loop.
+        (groups, reports, width): sums over each chain's steps. One array: on a CPU every further one is a further
+        kernel in the inner loop.
     moments
         Of the positions, about where the chains started.
     accumulated
@@ -79,10 +82,11 @@ class Plan:
 
     step: Step
     ask: Callable[[Array, Array], Array]
-    update: Callable[[Any, Any], Any] | None
+    update: Callable[[Any, Any, Array], Any] | None
     noise_rows: int
+    reports: tuple[str, ...]
     draw: Callable[..., tuple[Any, Any]]
-    answer: Callable[[Array, Any], Array] | None
+    answer: Callable[[Array, Any], Any] | None
     shared: bool
     dim: int
     chains: int
@@ -188,7 +192,7 @@ def run(
     """
     steps, chains, thin = _check(learner, stream, grid, steps, chains, thin, burn_in, draws, dtype)
     plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
-    warnings = warn_about_occupancy(learner, stream)
+    warnings = [*warn_about_occupancy(learner, stream), *warn_about_pools(stream)]
     state = _start(plan, learner, stream, seed, start)
     trace = np.zeros((_trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
     zeros = _zeros(plan)
@@ -244,10 +248,12 @@ def _check(
 
 
 def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -> Plan:
-    groups = -(-chains // max(1, GROUP_NUMBERS // stream.dim))
+    numbers = POOL_GROUP_NUMBERS if stream.shared and stream.pool else GROUP_NUMBERS
+    groups = -(-chains // max(1, numbers // stream.dim))
     width = -(-chains // groups)
-    fitting = BLOCK_NORMALS // (learner.noise_rows * stream.dim * width)
-    block = max(thin, min(LONGEST_BLOCK, 1 << max(fitting, 8).bit_length() - 1))
+    noise_fits = BLOCK_NORMALS // (learner.noise_rows * stream.dim * width)
+    evidence_fits = BLOCK_EVIDENCE // (stream.numbers * (1 if stream.shared else width))
+    block = max(thin, min(LONGEST_BLOCK, _power_of_two(max(noise_fits, 8)), _power_of_two(max(evidence_fits, 1))))
     trace_every = thin
     while trace_every * draws < steps:
         trace_every *= 2
@@ -258,6 +264,7 @@ def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -
         ask=learner.ask,
         update=learner.update,
         noise_rows=learner.noise_rows,
+        reports=learner.info._fields + ("weight_squared",) * ("weight" in learner.info._fields),
         draw=stream.draw,
         answer=stream.answer,
         shared=stream.shared,
@@ -273,6 +280,11 @@ def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -
         dtype=np.dtype(dtype),
         accelerator=accelerator,
     )
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that is not above a number."""
+    return 1 << number.bit_length() - 1
 
 
 def _start(plan: Plan, learner: InverseLearner, stream: Stream, seed: int, start: Any) -> State:
@@ -313,7 +325,7 @@ def _starts_inside(points: np.ndarray, learner: InverseLearner, chains: int, see
 
 
 def _zeros(plan: Plan) -> Sums:
-    info = np.zeros((plan.groups, 4, plan.width), plan.dtype)
+    info = np.zeros((plan.groups, len(plan.reports), plan.width), plan.dtype)
     counted = tuple(accumulator.init(plan.dim, plan.chains) for accumulator in plan.accumulators)
     return Sums(info, Moments().init(plan.dim, plan.chains), counted)
 
@@ -361,12 +373,11 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
     if plan.shared:
         carry, evidence = plan.draw(data, carry, evidence_key, plan.block, None)
         if plan.update is not None:
-            memory = plan.update(memory, evidence)
+            memory = plan.update(memory, evidence, steps)
 
-    def one_chain(position: Array, shown: Any, noise: Array) -> tuple[Array, Info]:
+    def one_chain(position: Array, shown: Any, noise: Array) -> tuple[Array, Any]:
         if plan.answer is not None:
-            point = plan.ask(position, noise)
-            shown = Observation(point, plan.answer(point, shown))
+            shown = plan.answer(plan.ask(position, noise), shown)
         return plan.step(position, memory if plan.update is not None else shown, noise)
 
     all_chains = jax.vmap(one_chain, in_axes=(-1, None if plan.shared else -1, -1), out_axes=-1)
@@ -385,8 +396,8 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
             at_step = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, step, keepdims=False), (shown, noise))
             position, info = all_chains(position, *at_step)
             position = position.astype(plan.dtype)
-            added = jnp.stack([info.weight, info.weight * info.weight, info.distance, info.projected])
-            return position, sums + added
+            squared = [info.weight * info.weight] if "weight_squared" in plan.reports else []
+            return position, sums + jnp.stack([*info, *squared])
 
         def one_row(row: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             position, sums, recorded = carry
@@ -401,7 +412,7 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
             return position, sums, lax.dynamic_update_index_in_dim(recorded, position, row, axis=0)
 
         rows = steps // plan.thin
-        sums = jnp.zeros((4, plan.width), plan.dtype)
+        sums = jnp.zeros((len(plan.reports), plan.width), plan.dtype)
         recorded = jnp.zeros((plan.block // plan.thin, *position.shape), plan.dtype)
         position, sums, recorded = lax.fori_loop(0, rows, one_row, (position, sums, recorded))
         position, sums = lax.fori_loop(rows * plan.thin, steps, one_step, (position, sums))
@@ -441,13 +452,8 @@ def _finish(
     first = plan.burn_in // plan.trace_every
     samples = _chain_axis(plan, np.asarray(trace)[first : done // plan.trace_every])
     positions = _chain_axis(plan, state.positions)
-    weight, weight_squared, distance, projected = _chain_axis(plan, totals.info).T
-    steps = max(done, 1)
     diagnostics = {
-        "kernel_weight": float(np.mean(weight) / steps),
-        "kernel_ess": kernel_ess(weight, weight_squared),
-        "nearest_distance": float(np.mean(distance) / steps),
-        "projected_share": float(np.mean(projected) / steps),
+        **reported(dict(zip(plan.reports, _chain_axis(plan, totals.info).T, strict=True)), max(done, 1)),
         "rhat": rhat(samples),
         "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
         "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),

@@ -153,8 +153,9 @@ def test_pools_are_evidence_too():
 def test_a_memory_is_updated_once_for_all_chains(seen):
     """A learner with a memory steps on it, not on the observation."""
 
-    def update(memory, observations):
-        return memory + jnp.sum(observations.gradient, axis=0)
+    def update(memory, observations, count):
+        counted = jnp.arange(len(observations.gradient)) < count
+        return memory + jnp.sum(jnp.where(counted[:, None], observations.gradient, 0), axis=0)
 
     def step(position, memory, noise):
         return memory, Info(*[jnp.zeros(())] * 3)

@@ -39,7 +39,7 @@ def test_sample_gradients_average_to_the_gradient(reward):
         shift = np.eye(2)[axis] * step
         slope = (reward.value(points + shift) - reward.value(points - shift)) / (2 * step)
         assert mean[:, axis] == pytest.approx(slope, rel=1e-5, abs=1e-5)
-    y = np.asarray(reward.draw(jax.random.key(0), 200_000))
+    y = np.asarray(reward.sample(reward.data, jax.random.key(0), 200_000))
     gradients = np.asarray(jax.vmap(lambda one: reward.sample_gradient(points[0].astype(np.float32), one))(y))
     error = gradients.std(axis=0) / np.sqrt(len(y))
     assert (np.abs(gradients.mean(axis=0) - mean[0]) < 4 * error + 1e-3).all()

@@ -1,19 +1,26 @@
 """Chains that sample exp(βR): one file per inverse learner."""
 
-from onlooker.inverse.base import Info, InverseLearner
+from onlooker.inverse.active import active
+from onlooker.inverse.base import Info, InverseLearner, PoolInfo
 from onlooker.inverse.classical import classical
 from onlooker.inverse.confine import ball, fade, nowhere
+from onlooker.inverse.multikernel import LISTING_RESET, Reset, multikernel
 from onlooker.inverse.naive import naive
 from onlooker.inverse.nonreversible import nonreversible
 from onlooker.inverse.passive import passive
 from onlooker.inverse.reweighted import reweighted
 
 __all__ = [
+    "LISTING_RESET",
     "Info",
     "InverseLearner",
+    "PoolInfo",
+    "Reset",
+    "active",
     "ball",
     "classical",
     "fade",
+    "multikernel",
     "naive",
     "nonreversible",
     "nowhere",

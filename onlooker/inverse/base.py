@@ -5,7 +5,7 @@
 
 * an `Observation` of the stream, or a pool of them (whatever the stream yields per step);
 * the memory, when the learner has an ``update``: it is updated once per block, for all chains together;
-* the answer to a question, an `Observation` at the point ``ask(position, noise)``, when the stream answers.
+* the answer to a question, what the stream answers at the point ``ask(position, noise)``, when it does.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ from jax import Array
 
 from onlooker.density import Density
 
-__all__ = ["Info", "InverseLearner", "Step", "distance"]
+__all__ = ["Info", "InverseLearner", "PoolInfo", "Step", "distance"]
 
-Step = Callable[[Array, Any, Array], tuple[Array, "Info"]]
+Step = Callable[[Array, Any, Array], tuple[Array, Any]]
 
 
 class Info(NamedTuple):
@@ -28,9 +28,10 @@ class Info(NamedTuple):
     Attributes
     ----------
     weight
-        The weight the evidence had, K_Δ(θ − α) for the single-kernel learners, 1 for an answered question.
+        The weight the evidence had: K_Δ(θ − α) for the single-kernel learners, the ratio K_Δ/p for `active`, 1 for
+        `classical`.
     distance
-        From the chain to the nearest observation of this step.
+        From the chain to the observation of this step.
     projected
         1 when the chain was pushed back by its confinement, else 0.
     """
@@ -38,6 +39,30 @@ class Info(NamedTuple):
     weight: Array
     distance: Array
     projected: Array
+
+
+class PoolInfo(NamedTuple):
+    """The same when a step is shown a pool.
+
+    Attributes
+    ----------
+    kernel_ess
+        (Σw)²/Σw² of the pool's weights: how many of its observations count.
+    distance
+        From the chain to the nearest observation of the pool.
+    projected
+        1 when the chain was pushed back by its confinement, else 0.
+    empty
+        1 when the kernel reached no observation and there was no drift.
+    reset
+        1 when the chain was begun again.
+    """
+
+    kernel_ess: Array
+    distance: Array
+    projected: Array
+    empty: Array
+    reset: Array
 
 
 class InverseLearner(NamedTuple):
@@ -60,7 +85,10 @@ class InverseLearner(NamedTuple):
     ask
         ``ask(position, noise)``: where a question is put; by default at the position.
     init, update
-        ``init(dim)`` makes an empty memory, ``update(memory, observations)`` adds a block to it.
+        ``init(dim)`` makes an empty memory, ``update(memory, observations, count)`` adds a block to it: its first
+        ``count`` rows, the others are past the end of the record.
+    info
+        What its steps report.
     check
         ``check(positions)`` raises when a chain must not start there.
     """
@@ -73,7 +101,8 @@ class InverseLearner(NamedTuple):
     asks: bool = False
     ask: Callable[[Array, Array], Array] = lambda position, noise: position
     init: Callable[[int], Any] = lambda dim: ()
-    update: Callable[[Any, Any], Any] | None = None
+    update: Callable[[Any, Any, Array], Any] | None = None
+    info: type[Info] | type[PoolInfo] = Info
     check: Callable[[np.ndarray], None] = lambda positions: None
 
 

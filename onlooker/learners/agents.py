@@ -13,13 +13,14 @@ import numpy as np
 import optax
 from jax import Array, lax
 
+from onlooker.check import check_whole
 from onlooker.density import Density
 from onlooker.learners.reward import Reward
 from onlooker.noise import standard_normal
 from onlooker.observe.observation import Observation, Observations
-from onlooker.observe.stream import Stream, simulated
+from onlooker.observe.stream import Stream, pooled, simulated
 
-__all__ = ["independent", "questions", "running", "simulate", "wandering"]
+__all__ = ["independent", "independent_pools", "questions", "running", "simulate", "wandering"]
 
 Stop = Callable[[Array, Array, Array, Array], Array]
 
@@ -41,51 +42,88 @@ def independent(reward: Reward, density: Density, *, shared: bool = False, noise
         raise ValueError(f"noise_correlation is {noise_correlation}; it must be in [0, 1).")
 
     def init(data: Any, key: Array, lanes: int | None) -> Any:
+        carry = reward.begin(data, key, lanes)
         if noise_correlation == 0:
-            return ()
-        return jax.tree.map(lambda leaf: leaf[0], reward.draw(key, 1, lanes))
+            return carry
+        carry, xi = reward.draw(data, carry, key, 1, lanes)
+        return carry, jax.tree.map(lambda leaf: leaf[0], xi)
 
     def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
         point_key, xi_key = jax.random.split(key)
         point = _points(density, point_key, steps, lanes)
-        xi = reward.draw(xi_key, steps, lanes)
-        if noise_correlation > 0:
+        if noise_correlation == 0:
+            carry, xi = reward.draw(data, carry, xi_key, steps, lanes)
+        else:
+            carry, before = carry
+            carry, xi = reward.draw(data, carry, xi_key, steps, lanes)
             fresh = (1 - noise_correlation**2) ** 0.5
 
             def correlate(before, now):
                 after = jax.tree.map(lambda old, new: noise_correlation * old + fresh * new, before, now)
                 return after, after
 
-            carry, xi = lax.scan(correlate, carry, xi)
+            before, xi = lax.scan(correlate, before, xi)
+            carry = carry, before
         return carry, Observation(point, _gradients(reward, point, xi, lanes is not None))
 
-    return simulated(reward.dim, draw, init=init, shared=shared)
+    return simulated(reward.dim, draw, init=init, data=reward.data, shared=shared)
+
+
+def independent_pools(
+    reward: Reward, density: Density, size: int, *, same_sample: bool = True, shared: bool = False
+) -> Stream:
+    """Pools of ``size`` points drawn anew from π at every step.
+
+    Parameters
+    ----------
+    same_sample
+        One sample ξ_k for the whole pool, as in the paper; or one for every member.
+    shared
+        One pool for all chains, or one per chain.
+    """
+    if not same_sample:
+        return pooled(independent(reward, density, shared=shared), size)
+    check_whole(size=size)
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
+        point_key, xi_key = jax.random.split(key)
+        point = _points(density, point_key, steps * size, lanes)
+        # Without the barrier XLA would draw the points a second time, inside the gradient.
+        point = lax.optimization_barrier(point.reshape(steps, size, *point.shape[1:]))
+        carry, xi = reward.draw(data, carry, xi_key, steps, lanes)
+        over_pool = jax.vmap(reward.sample_gradient, in_axes=(0, None))
+        over_lanes = over_pool if lanes is None else jax.vmap(over_pool, in_axes=-1, out_axes=-1)
+        return carry, Observation(point, jax.vmap(over_lanes)(point, xi))
+
+    return simulated(reward.dim, draw, init=reward.begin, data=reward.data, shared=shared, pool=size)
 
 
 def questions(reward: Reward) -> Stream:
     """The randomness of answers to questions put at a chain's own position; a stream per chain."""
 
-    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Any]:
-        return carry, reward.draw(key, steps, lanes)
+    def answer(point: Array, xi: Any) -> Observation:
+        return Observation(point, reward.sample_gradient(point, xi))
 
-    return simulated(reward.dim, draw, answer=reward.sample_gradient)
+    return simulated(reward.dim, reward.draw, init=reward.begin, data=reward.data, answer=answer)
 
 
 def wandering(reward: Reward, transition: Callable[[Array, Array], Array], start: Any) -> Stream:
     """θ_k from an ergodic Markov chain, θ_{k+1} = transition(θ_k, z_k) with z_k ~ N(0, I), instead of restarts."""
 
-    def init(data: Any, key: Array, lanes: int | None) -> Array:
-        return jnp.broadcast_to(jnp.asarray(start, jnp.float32)[:, None], (reward.dim, lanes or 1))
+    def init(data: Any, key: Array, lanes: int | None) -> tuple[Array, Any]:
+        place = jnp.broadcast_to(jnp.asarray(start, jnp.float32)[:, None], (reward.dim, lanes or 1))
+        return place, reward.begin(data, key, lanes)
 
-    def draw(data: Any, carry: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Observation]:
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
+        place, rows = carry
         point_key, xi_key = jax.random.split(key)
         move = jax.vmap(transition, in_axes=-1, out_axes=-1)
         noise = standard_normal(point_key, (steps, reward.dim, lanes or 1))
-        carry, point = lax.scan(lambda place, z: (move(place, z), place), carry, noise)
-        xi = reward.draw(xi_key, steps, lanes)
-        return carry, Observation(point, _gradients(reward, point, xi, True))
+        place, point = lax.scan(lambda place, z: (move(place, z), place), place, noise)
+        rows, xi = reward.draw(data, rows, xi_key, steps, lanes)
+        return (place, rows), Observation(point, _gradients(reward, point, xi, True))
 
-    return simulated(reward.dim, draw, init=init)
+    return simulated(reward.dim, draw, init=init, data=reward.data)
 
 
 def running(
@@ -113,14 +151,15 @@ def running(
     fresh = jax.vmap(rule.init, in_axes=-1, out_axes=-1)
     ends = jax.vmap(_ending(horizon, stop), in_axes=-1)
 
-    def init(data: Any, key: Array, lanes: int | None) -> tuple[Array, Any, Array]:
+    def init(data: Any, key: Array, lanes: int | None) -> tuple[Any, Any]:
         point = _points(density, key, 1, lanes)[0]
-        return point, fresh(point), jnp.zeros(point.shape[-1], jnp.int32)
+        return (point, fresh(point), jnp.zeros(point.shape[-1], jnp.int32)), reward.begin(data, key, lanes)
 
     def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
+        agents, rows = carry
         start_key, xi_key, stop_key = jax.random.split(key, 3)
         starts = _points(density, start_key, steps, lanes)
-        xi = reward.draw(xi_key, steps, lanes)
+        rows, xi = reward.draw(data, rows, xi_key, steps, lanes)
         uniform = jax.random.uniform(stop_key, (steps, starts.shape[-1]))
 
         def one_step(carry, inputs):
@@ -131,9 +170,10 @@ def running(
             restarted = jax.tree.map(partial(jnp.where, over), (start, fresh(start)), (moved, memory))
             return (*restarted, jnp.where(over, 0, age + 1)), Observation(point, gradient)
 
-        return lax.scan(one_step, carry, (starts, xi, uniform))
+        agents, seen = lax.scan(one_step, agents, (starts, xi, uniform))
+        return (agents, rows), seen
 
-    return simulated(reward.dim, draw, init=init)
+    return simulated(reward.dim, draw, init=init, data=reward.data)
 
 
 def simulate(
@@ -174,10 +214,10 @@ def simulate(
     ends = jax.vmap(_ending(None, stop), in_axes=(None, -1, -1, -1))
 
     @jax.jit
-    def batch(key: Array) -> tuple[Observation, Array]:
+    def batch(data: Any, key: Array) -> tuple[Observation, Array]:
         start_key, xi_key, stop_key = jax.random.split(key, 3)
         point = _points(density, start_key, 1, size)[0]
-        xi = reward.draw(xi_key, horizon, size)
+        _, xi = reward.draw(data, reward.begin(data, xi_key, size), xi_key, horizon, size)
         uniform = jax.random.uniform(stop_key, (horizon, size))
         memory = jax.vmap(rule.init, in_axes=-1, out_axes=-1)(point)
 
@@ -194,7 +234,7 @@ def simulate(
     size = min(agents, 1 << 14)
     points, gradients, alive = [], [], []
     for part in range(-(-agents // size)):
-        seen, lives = batch(jax.random.fold_in(jax.random.key(seed), part))
+        seen, lives = batch(reward.data, jax.random.fold_in(jax.random.key(seed), part))
         # (horizon, dim, agents) to (agents, horizon, dim)
         points.append(np.asarray(seen.point).transpose(2, 0, 1))
         gradients.append(np.asarray(seen.gradient).transpose(2, 0, 1))

@@ -6,6 +6,7 @@ Example 1b the expectation is over T fixed rows y_1…y_T instead, and R is the 
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import numpy as np
 from jax import Array
 from scipy.special import expit
 
-from onlooker.learners.reward import batch_shape
+from onlooker.learners.reward import Memoryless, batch_shape, sweep
 from onlooker.noise import normal_and_coin
 
 __all__ = ["Mixture", "Posterior", "Sweep"]
@@ -22,7 +23,7 @@ VARIANCE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class Mixture(Memoryless):
     """Example 1's reward; a sample gradient uses one fresh y ~ p(·|true θ)."""
 
     prior_variances: tuple[float, float] = (10.0, 2.0)
@@ -30,7 +31,7 @@ class Mixture:
     truth: tuple[float, float] = (0.0, 1.0)
     dim: int = 2
 
-    def draw(self, key: Array, steps: int, lanes: int | None = None) -> Array:
+    def sample(self, data: Any, key: Array, steps: int, lanes: int | None = None) -> Array:
         """y for every step and lane."""
         shape = batch_shape(steps, lanes)
         noise, second = normal_and_coin(key, shape)
@@ -107,9 +108,9 @@ class Posterior(Mixture):
     def quadrature(self) -> tuple[np.ndarray, np.ndarray]:
         return self.data, np.full(self.rows, 1 / self.rows)
 
-    def draw(self, key: Array, steps: int, lanes: int | None = None) -> Array:
+    def sample(self, data: Array, key: Array, steps: int, lanes: int | None = None) -> Array:
         """y for every step and lane: rows picked at random."""
-        return jnp.asarray(self.data, jnp.float32)[jax.random.randint(key, batch_shape(steps, lanes), 0, self.rows)]
+        return jnp.asarray(data, jnp.float32)[jax.random.randint(key, batch_shape(steps, lanes), 0, self.rows)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,15 +131,16 @@ class Sweep(Posterior):
         if self.order not in ("rotated", "aligned", "shuffled"):
             raise ValueError(f"order is {self.order!r}; choose 'rotated', 'aligned' or 'shuffled'.")
 
-    def draw(self, key: Array, steps: int, lanes: int | None = None) -> Array:
+    def begin(self, data: Array, key: Array, lanes: int | None) -> Array:
+        """Each lane's first row."""
+        shape = () if lanes is None else (lanes,)
+        aligned = jnp.zeros(shape, jnp.int32)
+        return jax.random.randint(key, shape, 0, self.rows) if self.order == "rotated" else aligned
+
+    def draw(self, data: Array, carry: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Array]:
         """y for every step and lane: each lane's rows one after another."""
-        width = 1 if lanes is None else lanes
+        following, row = sweep(carry, steps, self.rows)
         if self.order == "shuffled":
-            sweeps = -(-steps // self.rows)
-            ranks = jax.random.uniform(key, (sweeps, self.rows, width))
-            row = jnp.argsort(ranks, axis=1).reshape(-1, width)[:steps]
-        else:
-            first = 0 if self.order == "aligned" else jax.random.randint(key, (1, width), 0, self.rows)
-            row = jnp.broadcast_to((first + jnp.arange(steps)[:, None]) % self.rows, (steps, width))
-        seen = jnp.asarray(self.data, jnp.float32)[row]
-        return seen[:, 0] if lanes is None else seen
+            ranks = jax.random.uniform(key, (-(-steps // self.rows), *batch_shape(self.rows, lanes)))
+            row = jnp.argsort(ranks, axis=1).reshape(-1, *row.shape[1:])[:steps]
+        return following, jnp.asarray(data, jnp.float32)[row]

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from onlooker.noise import standard_normal
 
-__all__ = ["NoisyReward", "Reward", "batch_shape"]
+__all__ = ["Memoryless", "NoisyReward", "Reward", "batch_shape", "sweep"]
 
 
 def batch_shape(steps: int, lanes: int | None, *features: int) -> tuple[int, ...]:
@@ -23,7 +24,16 @@ class Reward(Protocol):
     @property
     def dim(self) -> int: ...
 
-    def draw(self, key: Array, steps: int, lanes: int | None = None) -> Any:
+    @property
+    def data(self) -> Any:
+        """Arrays that samples are read from, passed through jit as arguments; () when there are none."""
+        ...
+
+    def begin(self, data: Any, key: Array, lanes: int | None) -> Any:
+        """What the sampling of ξ remembers, such as the next row of a sweep; () when nothing."""
+        ...
+
+    def draw(self, data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Any]:
         """ξ for every step and lane: a pytree with leaves (steps, …, lanes), or (steps, …) without lanes."""
         ...
 
@@ -32,8 +42,31 @@ class Reward(Protocol):
         ...
 
 
+class Memoryless:
+    """A reward whose ξ are independent: it needs ``sample`` only."""
+
+    @property
+    def data(self) -> Any:
+        return ()
+
+    def begin(self, data: Any, key: Array, lanes: int | None) -> Any:
+        return ()
+
+    def draw(self, data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Any]:
+        return carry, self.sample(data, key, steps, lanes)
+
+    def sample(self, data: Any, key: Array, steps: int, lanes: int | None) -> Any:
+        raise NotImplementedError
+
+
+def sweep(first: Array, steps: int, rows: int) -> tuple[Array, Array]:
+    """The next first row and the row numbers (steps, lanes), or (steps,), of a cyclic sweep over so many rows."""
+    taken = jnp.arange(steps).reshape(-1, *(1,) * first.ndim)
+    return (first + steps) % rows, (first + taken) % rows
+
+
 @dataclass(frozen=True, eq=False)
-class NoisyReward:
+class NoisyReward(Memoryless):
     """A reward function with additive noise on its gradient, g = ∇R(θ) + s ξ with ξ ~ N(0, I).
 
     Attributes
@@ -53,7 +86,7 @@ class NoisyReward:
     def gradient(self, point: Array) -> Array:
         return jax.grad(self.value)(point)
 
-    def draw(self, key: Array, steps: int, lanes: int | None = None) -> Array:
+    def sample(self, data: Any, key: Array, steps: int, lanes: int | None = None) -> Array:
         return standard_normal(key, batch_shape(steps, lanes, self.dim))
 
     def sample_gradient(self, point: Array, xi: Array) -> Array:

@@ -2,14 +2,14 @@
 
 Evidence is a pytree whose leaves lead with the step axis. A *shared* stream is seen by all chains at once, its
 observations are (steps, dim); otherwise every chain has a stream of its own on the last axis, (steps, dim, chains).
-A stream of *questions* draws only the randomness ξ of the answers; the gradient at the chain's own position
-follows in ``answer(point, ξ)``.
+A stream of *pools* has (steps, L, dim) instead of (steps, dim). A stream that *answers* draws only the randomness ξ;
+the evidence follows from it and a point of the chain's own choosing in ``answer(point, ξ)``.
 
 A block is always drawn whole, from its own key, so where a run stops never changes what it sees.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -17,11 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from onlooker.check import check_whole
 from onlooker.observe.observation import Observation, Observations
 
-__all__ = ["LONGEST_BLOCK", "Stream", "recorded", "simulated"]
+__all__ = ["LONGEST_BLOCK", "Stream", "oracle", "pooled", "recorded", "simulated"]
 
-# Steps in a block, at the most. Recorded streams are padded by as many rows, so that the last block is whole.
+# Steps in a block, at the most.
 LONGEST_BLOCK = 4096
 
 
@@ -36,17 +37,19 @@ class Stream:
     init
         ``init(data, key, lanes) -> carry``: what the stream remembers from block to block.
     draw
-        ``draw(data, carry, key, steps, lanes) -> (carry, evidence)`` for a whole block..
+        ``draw(data, carry, key, steps, lanes) -> (carry, evidence)`` for a whole block.
     data
         Arrays the stream reads from, passed through jit as arguments.
     shared
         One stream for all chains, or one per chain.
     answer
-        For a stream of questions: ``answer(point, ξ) -> gradient``, for one chain.
+        For a stream that answers: ``answer(point, ξ) -> evidence``, for one chain.
     length
         Steps available; ``None`` when endless.
     observations
         What a recorded stream was made from.
+    pool
+        L, how many observations a step shows; ``None`` for one that is not a pool.
     """
 
     dim: int
@@ -54,33 +57,58 @@ class Stream:
     draw: Callable[[Any, Any, Array, int, int | None], tuple[Any, Any]]
     data: Any = ()
     shared: bool = True
-    answer: Callable[[Array, Any], Array] | None = None
+    answer: Callable[[Array, Any], Any] | None = None
     length: int | None = None
     observations: Observations | None = None
+    pool: int | None = None
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers one step shows one chain."""
+        return 2 * self.dim * (self.pool or 1)
 
 
 def recorded(observations: Observations, dtype: Any = jnp.float32) -> Stream:
     """Observations that were written down, in their order, shared by all chains."""
 
-    def padded(rows: np.ndarray) -> Array:
-        return jnp.asarray(np.concatenate([rows, np.zeros((LONGEST_BLOCK, rows.shape[1]), rows.dtype)]).astype(dtype))
-
     def init(data: Observation, key: Array, lanes: int | None) -> Array:
         return jnp.zeros((), jnp.int32)
 
-    return Stream(
-        observations.dim,
-        init,
-        _read,
-        Observation(padded(observations.points), padded(observations.gradients)),
-        shared=True,
-        length=len(observations),
-        observations=observations,
-    )
+    data = Observation(jnp.asarray(observations.points, dtype), jnp.asarray(observations.gradients, dtype))
+    return Stream(observations.dim, init, _read, data, length=len(observations), observations=observations)
 
 
 def _read(data: Observation, row: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Observation]:
-    return row + steps, jax.tree.map(lambda rows: lax.dynamic_slice_in_dim(rows, row, steps), data)
+    """The next rows; past the end, where nothing is counted, the last one again."""
+    count = len(data.point)
+
+    def whole() -> Observation:
+        return jax.tree.map(lambda rows: lax.dynamic_slice_in_dim(rows, row, steps), data)
+
+    def ending() -> Observation:
+        return jax.tree.map(lambda rows: rows[jnp.minimum(row + jnp.arange(steps), count - 1)], data)
+
+    return row + steps, ending() if steps > count else lax.cond(row + steps <= count, whole, ending)
+
+
+def pooled(stream: Stream, size: int) -> Stream:
+    """Pools of the next ``size`` observations of a stream, none of them in two pools.
+
+    A pool must mix many agents: interleave them, shuffle the rows, or have learners drawn anew. One agent's
+    consecutive rows are one place seen ``size`` times.
+    """
+    check_whole(size=size)
+    if stream.answer is not None or stream.pool is not None:
+        raise ValueError("stream is already one of pools or of answers; pool a stream of single observations.")
+    if stream.length is not None and size > stream.length:
+        raise ValueError(f"size is {size} but the stream holds {stream.length} observations; make smaller pools.")
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Any]:
+        carry, evidence = stream.draw(data, carry, key, steps * size, lanes)
+        return carry, jax.tree.map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), evidence)
+
+    length = None if stream.length is None else stream.length // size
+    return replace(stream, draw=draw, length=length, pool=size)
 
 
 def simulated(
@@ -90,7 +118,41 @@ def simulated(
     init: Callable[[Any, Array, int | None], Any] = lambda data, key, lanes: (),
     data: Any = (),
     shared: bool = False,
-    answer: Callable[[Array, Any], Array] | None = None,
+    answer: Callable[[Array, Any], Any] | None = None,
+    pool: int | None = None,
 ) -> Stream:
     """An endless simulated stream."""
-    return Stream(dim, init, draw, data, shared, answer)
+    return Stream(dim, init, draw, data, shared, answer, pool=pool)
+
+
+def oracle(gradient: Callable[[np.ndarray], Any], dim: int) -> Stream:
+    """Questions to any Python function, for `classical` and `active`.
+
+    Parameters
+    ----------
+    gradient
+        ``gradient(points)``, from NumPy points (chains, dim) to ascent gradients (chains, dim), noisy or not. It is
+        called once per step for a group of chains at a time; its randomness is its own, not the run's seed's.
+    dim
+        Dimension of the points.
+    """
+    check_whole(dim=dim)
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Array]:
+        return carry, jnp.zeros((steps, lanes))
+
+    def asked(points: Any) -> np.ndarray:
+        points = np.asarray(points)
+        answers = np.asarray(gradient(points.reshape(-1, dim)))
+        if answers.shape != (points.size // dim, dim):
+            raise ValueError(
+                f"gradient answered with shape {answers.shape} to points of shape {(points.size // dim, dim)}; "
+                "answer with one gradient per point."
+            )
+        return answers.reshape(points.shape).astype(points.dtype)
+
+    def answer(point: Array, nothing: Array) -> Observation:
+        shape = jax.ShapeDtypeStruct(point.shape, point.dtype)
+        return Observation(point, jax.pure_callback(asked, shape, point, vmap_method="expand_dims"))
+
+    return simulated(dim, draw, answer=answer)

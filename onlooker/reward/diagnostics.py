@@ -14,11 +14,21 @@ import numpy as np
 from scipy.stats import norm
 
 from onlooker.density import Density
-from onlooker.inverse.base import InverseLearner
+from onlooker.inverse.base import InverseLearner, PoolInfo
 from onlooker.observe.observation import Observations
 from onlooker.observe.stream import Stream
 
-__all__ = ["Occupancy", "kernel_ess", "occupancy", "rhat", "warn_about_chains", "warn_about_occupancy"]
+__all__ = [
+    "Occupancy",
+    "agents_per_pool",
+    "kernel_ess",
+    "occupancy",
+    "reported",
+    "rhat",
+    "warn_about_chains",
+    "warn_about_occupancy",
+    "warn_about_pools",
+]
 
 # At most this many observations are looked at: the test is a matter of a glance.
 LOOKED_AT = 100_000
@@ -27,6 +37,14 @@ FALSE_ALARM = 1e-4
 SMALLEST_EFFECT = 0.1
 # Below this many observations within reach of a chain its histogram is mostly injected noise.
 FEWEST_OBSERVATIONS = 1000
+# Below this many of a pool's observations that count, there is no average to speak of.
+FEWEST_NEIGHBOURS = 1.5
+# Beyond this many bandwidths the nearest observation of a pool is not a neighbour.
+FARTHEST_NEIGHBOUR = 3.0
+# A pool from fewer agents sees a place or two. Example 1 with so many agents per pool of 100: see docs/which-learner.md.
+FEWEST_AGENTS = 20
+# Pools looked at for it.
+POOLS_LOOKED_AT = 1000
 # Below this many independent units nothing is said.
 FEWEST_UNITS = 50
 # Above this a single chain's histogram is not the ensemble's; the usual 1.01 is for those who want error bars.
@@ -162,6 +180,17 @@ def kernel_ess(weight: np.ndarray, weight_squared: np.ndarray) -> float:
     return float(np.median(used))
 
 
+def reported(sums: dict[str, np.ndarray], steps: int) -> dict[str, float]:
+    """What the steps reported, (chain,) sums by name, as numbers about the run."""
+    means = {name: float(np.mean(total) / steps) for name, total in sums.items()}
+    shares = {"nearest_distance": means["distance"], "projected_share": means["projected"]}
+    if "weight" in sums:
+        ess = kernel_ess(sums["weight"], sums["weight_squared"])
+        return {"kernel_weight": means["weight"], "kernel_ess": ess, **shares}
+    resets = int(round(float(np.sum(sums["reset"]))))
+    return {"kernel_ess": means["kernel_ess"], **shares, "empty_share": means["empty"], "resets": resets}
+
+
 def rhat(samples: np.ndarray) -> float:
     """Split Gelman–Rubin statistic of samples (chain, draw, dim), the worst coordinate's; nan for too few."""
     half = samples.shape[1] // 2
@@ -192,9 +221,59 @@ def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, ch
             "explored a part, and together they may lean to where they started. Observe for longer, or take a larger "
             "step_size or bandwidth."
         )
-    if learner.settings.get("bandwidth") and diagnostics["kernel_ess"] < FEWEST_OBSERVATIONS:
+    bandwidth = learner.settings.get("bandwidth")
+    if learner.info is PoolInfo:
+        warnings += _warn_about_neighbours(diagnostics, bandwidth)
+    elif bandwidth and diagnostics["kernel_ess"] < FEWEST_OBSERVATIONS:
         warnings.append(
             f"the kernel gave a chain only {diagnostics['kernel_ess']:.0f} observations' worth of gradients: the "
             "samples say more about the noise than about the reward. Take a larger bandwidth or observe for longer."
         )
     return warnings
+
+
+def _warn_about_neighbours(diagnostics: dict[str, float], bandwidth: float) -> list[str]:
+    warnings = []
+    if diagnostics["kernel_ess"] < FEWEST_NEIGHBOURS and diagnostics["empty_share"] < 0.5:
+        warnings.append(
+            f"the pools average nothing (kernel ESS {diagnostics['kernel_ess']:.2f}, below {FEWEST_NEIGHBOURS}): one "
+            "observation takes all the weight wherever it lies. Take larger pools or a larger bandwidth; in many "
+            "dimensions neither helps, and the samples say nothing about the reward."
+        )
+    distance = diagnostics["nearest_distance"] / bandwidth
+    if distance > FARTHEST_NEIGHBOUR:
+        warnings.append(
+            f"the nearest observation of a pool is {distance:.1f} bandwidths away on average (more than "
+            f"{FARTHEST_NEIGHBOUR:g}): the gradients used belong to other places than the chains'."
+        )
+    if diagnostics["empty_share"] > 0.05:
+        warnings.append(
+            f"in {diagnostics['empty_share']:.0%} of the steps the kernel reached none of the pool and there was no "
+            "drift: take a larger bandwidth or a Gaussian kernel."
+        )
+    if diagnostics["resets"]:
+        warnings.append(f"chains were reset {diagnostics['resets']:.0f} times: what they sample is the reset rule's.")
+    return warnings
+
+
+def agents_per_pool(observations: Observations, size: int) -> float | None:
+    """How many different agents a pool of consecutive rows has on average; ``None`` when it is not known who made them."""
+    if observations.agents is None:
+        return None
+    count = len(observations) // size
+    some = np.random.default_rng(0).choice(count, min(count, POOLS_LOOKED_AT), replace=False)
+    return float(np.mean([len(np.unique(observations.agents[pool * size : (pool + 1) * size])) for pool in some]))
+
+
+def warn_about_pools(stream: Stream) -> list[str]:
+    """A sentence when pools come from too few agents."""
+    if stream.pool is None or stream.observations is None:
+        return []
+    agents = agents_per_pool(stream.observations, stream.pool)
+    if agents is None or agents >= min(FEWEST_AGENTS, stream.pool):
+        return []
+    return [
+        f"a pool of {stream.pool} observations comes from {agents:.1f} agents on average (fewer than "
+        f"{min(FEWEST_AGENTS, stream.pool)}): consecutive rows of an agent are one place seen again and again, and the "
+        "answer is biased. Shuffle the rows, or interleave agents."
+    ]

@@ -5,7 +5,7 @@ from scipy.stats import wasserstein_distance
 
 from onlooker.reward.accumulate import Histogram
 
-__all__ = ["marginal_variations", "total_variation", "wasserstein"]
+__all__ = ["marginal_variations", "quantile_distance", "quantiles", "total_variation", "wasserstein"]
 
 
 def total_variation(one: Histogram, other: Histogram) -> float:
@@ -30,3 +30,15 @@ def wasserstein(one: Histogram, other: Histogram) -> float:
         for edges in (one.edges[0], other.edges[0])
     ]
     return float(wasserstein_distance(places[0], places[1], one.probabilities, other.probabilities))
+
+
+def quantiles(samples: np.ndarray, count: int = 256) -> np.ndarray:
+    """(dim, count) quantiles of samples (n, dim), at probabilities (i + ½)/count."""
+    return np.quantile(samples, (np.arange(count) + 0.5) / count, axis=0).T
+
+
+def quantile_distance(samples: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """W1 = ∫|F⁻¹ − G⁻¹| of each marginal of samples (n, dim) to the quantiles (dim, count) of a reference."""
+    if samples.shape[1] != len(reference):
+        raise ValueError(f"samples have {samples.shape[1]} coordinates but the reference {len(reference)}.")
+    return np.abs(quantiles(samples, reference.shape[1]) - reference).mean(axis=1)

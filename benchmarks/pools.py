@@ -1,0 +1,101 @@
+"""Example 2's loops and large shared pools: what a step costs, beside the paper's listing written in NumPy.
+
+    python benchmarks/pools.py                  # one chain on a9a's reward, then shared pools, on this CPU
+    python benchmarks/pools.py --accelerator    # 1024 chains on one pool of 65 536 in 124 dimensions
+
+Rates are of the second of two runs, with nothing to compile. The shape of the data is a9a's; its content does not
+matter here and is drawn at random.
+"""
+
+import argparse
+import time
+import warnings
+
+import jax
+import numpy as np
+
+from onlooker import run
+from onlooker.density import standard_normal
+from onlooker.inverse import LISTING_RESET, active, classical, multikernel
+from onlooker.learners.agents import independent_pools, questions
+from onlooker.learners.logistic import Logistic
+from onlooker.learners.shortcut import nearest_of_pools
+
+DIM, POOL = 124, 100
+LISTING = {"step_size": 2.5e-4, "bandwidth": 0.1**0.5, "reset": LISTING_RESET}
+
+
+def rows_like_a9a() -> Logistic:
+    generator = np.random.default_rng(0)
+    features = (generator.random((32_561, DIM - 1)) < 14 / (DIM - 1)).astype(np.float32)
+    return Logistic(features, np.sign(generator.standard_normal(len(features))), order="cyclic")
+
+
+def listing_in_numpy(reward: Logistic, steps: int) -> float:
+    """Seconds per step of the listing's loop, without its NaN."""
+    features, labels = np.asarray(reward.data.features, float), np.asarray(reward.data.label, float)
+    generator, alpha = np.random.default_rng(0), np.zeros(DIM)
+    began = time.perf_counter()
+    for step in range(steps):
+        theta = generator.standard_normal((DIM, POOL))
+        weight = np.exp(-((theta - alpha[:, None]) ** 2).sum(axis=0) / 0.2) + 1e-300
+        psi = features[step]
+        excess = labels[step] - 1 / (1 + np.exp(-psi @ theta))
+        gradient = (10 * psi[:, None] * excess - np.sign(theta)) @ (weight / weight.sum())
+        alpha = alpha + 0.5 * 2.5e-4 * gradient + 2.5e-4**0.5 * generator.standard_normal(DIM)
+    return (time.perf_counter() - began) / steps
+
+
+def seconds_per_step(learner, stream, steps: int, chains: int = 1, thin: int = 8) -> float:
+    options = {"steps": steps, "chains": chains, "thin": thin, "draws": 16, "progress": False}
+    run(learner, stream, **options)
+    return run(learner, stream, **options).seconds / steps
+
+
+def one_chain() -> None:
+    reward, density = rows_like_a9a(), standard_normal(DIM)
+    numpy = listing_in_numpy(reward, 3000)
+    print("one chain, N = 124, L = 100                     µs a step    steps/s   × NumPy")
+    rows = {
+        "the listing's loop in NumPy": numpy,
+        "multikernel, every pool drawn": seconds_per_step(
+            multikernel(**LISTING), independent_pools(reward, density, POOL, shared=True), 40_000
+        ),
+        "multikernel, nearest 4 of the pool (shortcut)": seconds_per_step(
+            multikernel(**LISTING), nearest_of_pools(reward, POOL), 200_000
+        ),
+        "classical": seconds_per_step(classical(step_size=1e-2), questions(reward), 2_000_000),
+        "active": seconds_per_step(active(step_size=1e-2, spread=0.1), questions(reward), 1_000_000),
+    }
+    for name, seconds in rows.items():
+        print(f"{name:46s} {seconds * 1e6:10.2f} {1 / seconds:10.0f} {numpy / seconds:9.1f}")
+
+
+def shared_pools(cases: list[tuple[int, int, int]]) -> None:
+    reward = rows_like_a9a()
+    learner = multikernel(step_size=1e-3, bandwidth=1.0)
+    print("\nchains on one pool   L in 124 dimensions   ms a step   ns per chain·observation   TFLOP/s of the products")
+    for chains, size, steps in cases:
+        stream = independent_pools(reward, standard_normal(DIM), size, shared=True)
+        seconds = seconds_per_step(learner, stream, steps, chains, thin=1)
+        pairs = chains * size
+        print(
+            f"{chains:18d} {size:21d} {seconds * 1e3:11.3f} {seconds / pairs * 1e9:26.4f} "
+            f"{4 * pairs * DIM / seconds / 1e12:25.3f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--accelerator", action="store_true")
+    warnings.simplefilter("ignore")
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}\n")
+    if parser.parse_args().accelerator:
+        shared_pools([(1024, 65_536, 1000), (1024, 1024, 4000), (64, 65_536, 1000)])
+    else:
+        one_chain()
+        shared_pools([(1, 100, 20_000), (64, 100, 5000), (64, 4096, 200), (1024, 4096, 50)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The gradient between the points seen."""

@@ -1,0 +1,89 @@
+"""Data in LIBSVM's text format, ``label feature:value …`` per row, and the a9a set of Example 2.
+
+a9a is looked for in the folder that ``ONLOOKER_DATA`` names, then in the cache, and is downloaded into the cache when
+it is in neither; its sum is checked wherever it comes from.
+"""
+
+import bz2
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pooch
+
+__all__ = ["Table", "a9a", "read"]
+
+A9A_ADDRESS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/a9a"
+A9A_SHA256 = "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"
+A9A_ROWS, A9A_FEATURES = 32_561, 123
+
+Table = tuple[np.ndarray, np.ndarray]
+
+
+def read(path: str | Path, features: int | None = None) -> Table:
+    """Features (rows, features) and labels (rows,), both float32, of a file; ``.bz2`` is unpacked on the way."""
+    path = Path(path)
+    try:
+        return _parse(_content(path).decode(), features)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror or error}); give a LIBSVM text file.") from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{path} is not in LIBSVM format ({error}).") from None
+
+
+def a9a() -> Table:
+    """The a9a data: 32 561 rows, 123 binary features, labels −1 and 1."""
+    folder = os.environ.get("ONLOOKER_DATA")
+    local = [Path(folder) / name for name in ("a9a", "a9a.bz2")] if folder else []
+    found = next((path for path in local if path.is_file()), None)
+    path = Path(_download()) if found is None else found
+    try:
+        content = _content(path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror or error}); fetch a9a again.") from None
+    if hashlib.sha256(content).hexdigest() != A9A_SHA256:
+        raise ValueError(f"{path} is not the a9a that this was written for (its sha256 differs); fetch it again.")
+    features, labels = _parse(content.decode(), A9A_FEATURES)
+    if features.shape != (A9A_ROWS, A9A_FEATURES):
+        raise ValueError(f"{path} has shape {features.shape}, not {(A9A_ROWS, A9A_FEATURES)}; fetch a9a again.")
+    return features, labels
+
+
+def _download() -> str:
+    cache = pooch.os_cache("onlooker")
+    try:
+        return pooch.retrieve(A9A_ADDRESS, known_hash=f"sha256:{A9A_SHA256}", fname="a9a", path=cache)
+    except Exception as error:
+        raise ValueError(
+            f"the a9a data could not be downloaded ({type(error).__name__}); put a9a or a9a.bz2 from {A9A_ADDRESS} in a "
+            "folder and name it in ONLOOKER_DATA."
+        ) from None
+
+
+def _content(path: Path) -> bytes:
+    return bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else path.read_bytes()
+
+
+def _parse(text: str, features: int | None) -> Table:
+    labels, rows, columns, values = [], [], [], []
+    for line in text.splitlines():
+        label, *entries = line.split("#")[0].split() or [None]
+        if label is None:
+            continue
+        for entry in entries:
+            column, separator, value = entry.partition(":")
+            if not separator or int(column) < 1:
+                raise ValueError(f"row {len(labels) + 1} has the entry {entry!r}; write feature:value, from 1")
+            rows.append(len(labels))
+            columns.append(int(column) - 1)
+            values.append(float(value))
+        labels.append(float(label))
+    if not labels:
+        raise ValueError("it has no rows")
+    widest = max(columns, default=-1) + 1
+    if features is not None and widest > features:
+        raise ValueError(f"it has {widest} features, more than {features}")
+    table = np.zeros((len(labels), widest if features is None else features), np.float32)
+    table[rows, columns] = values
+    return table, np.asarray(labels, np.float32)

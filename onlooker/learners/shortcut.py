@@ -1,0 +1,90 @@
+"""Pools of L draws from N(0, I) of which only the nearest few are ever made: the law of a full pool, for less.
+
+A draw θ is split along the chain's direction: θ = u α/‖α‖ + r s with u ~ N(0, 1), r² ~ χ²(N−1) and s uniform on the
+directions across, all independent. Its distance to the chain, ‖θ − α‖² = (u − ‖α‖)² + r², needs no direction; so all
+L distances are drawn, and directions for the nearest alone. In many dimensions these have all of the weight there
+is; the direct simulation would draw L·N normals for one or two vectors that count.
+
+A simulator's option, not an inverse learner's: it must know where the chain is.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from onlooker.check import check_whole
+from onlooker.learners.reward import Reward, batch_shape
+from onlooker.noise import standard_normal
+from onlooker.observe.observation import Observation
+from onlooker.observe.stream import Stream, simulated
+
+__all__ = ["nearest_of_pools"]
+
+# A proposal for a χ²(9) is turned down once in 140 times, for a χ²(123) once in 2000; after so many the last one is taken.
+FEWEST_DIMENSIONS = 10
+PROPOSALS = 2
+
+
+class _Pool(NamedTuple):
+    """What a pool is made from, wherever the chain will be: (L,) along, (L,) across², (keep, N) directions, ξ."""
+
+    along: Array
+    across_squared: Array
+    direction: Array
+    xi: Any
+
+
+def nearest_of_pools(reward: Reward, size: int, *, keep: int = 4) -> Stream:
+    """The ``keep`` nearest observations of pools of ``size`` points from N(0, I), one ξ for each whole pool.
+
+    Parameters
+    ----------
+    reward
+        What is climbed.
+    size
+        L.
+    keep
+        How many are made, at the most ``size``. Exact in law for a learner that would give the others no weight: its
+        kernel ESS must be well below ``keep``.
+    """
+    check_whole(size=size, keep=keep)
+    if keep > size or reward.dim < FEWEST_DIMENSIONS:
+        raise ValueError(f"keep is {keep} of {size} in {reward.dim} dimensions; keep at most all, in {FEWEST_DIMENSIONS} or more.")
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, _Pool]:
+        along_key, across_key, direction_key, xi_key = jax.random.split(key, 4)
+        along = standard_normal(along_key, batch_shape(steps, lanes, size))
+        across = _chi_square(across_key, reward.dim - 1, batch_shape(steps, lanes, size))
+        direction = standard_normal(direction_key, batch_shape(steps, lanes, keep, reward.dim))
+        carry, xi = reward.draw(data, carry, xi_key, steps, lanes)
+        return carry, _Pool(along, across, direction, xi)
+
+    def answer(position: Array, pool: _Pool) -> Observation:
+        norm = jnp.sqrt(jnp.sum(position * position))
+        first = jnp.zeros_like(position).at[0].set(1)
+        ahead = jnp.where(norm > 0, position / jnp.where(norm > 0, norm, 1), first)
+        nearest = lax.top_k(-((pool.along - norm) ** 2 + pool.across_squared), keep)[1]
+        sideways = pool.direction - (pool.direction @ ahead)[:, None] * ahead
+        radius = jnp.sqrt(pool.across_squared[nearest] / jnp.sum(sideways * sideways, axis=1))
+        point = pool.along[nearest, None] * ahead + radius[:, None] * sideways
+        return Observation(point, jax.vmap(reward.sample_gradient, in_axes=(0, None))(point, pool.xi))
+
+    return simulated(reward.dim, draw, init=reward.begin, data=reward.data, answer=answer, pool=keep)
+
+
+def _chi_square(key: Array, freedom: int, shape: tuple[int, ...]) -> Array:
+    """χ² numbers by Marsaglia and Tsang's proposal d(1 + cx)³, a fixed number of times: many freedoms, no loop."""
+    shift = freedom / 2 - 1 / 3
+    scale = (9 * shift) ** -0.5
+    cube = accepted = None
+    for proposal in range(PROPOSALS):
+        normal_key, uniform_key = jax.random.split(jax.random.fold_in(key, proposal))
+        normal = standard_normal(normal_key, shape)
+        proposed = jnp.maximum(1 + scale * normal, 1e-3) ** 3
+        log_ratio = 0.5 * normal * normal + shift * (1 - proposed + jnp.log(proposed))
+        fits = jnp.log(jax.random.uniform(uniform_key, shape, minval=1e-30)) < log_ratio
+        cube = proposed if cube is None else jnp.where(accepted, cube, proposed)
+        accepted = fits if accepted is None else accepted | fits
+    return 2 * shift * cube
