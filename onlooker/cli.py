@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -45,17 +46,17 @@ def demo(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior or all.")],
+    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic or all.")],
     preset: Annotated[str | None, typer.Option(help="text or listing; by default every row.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="In a minute, with ranges a little wider.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
 ) -> None:
     """Run an example of the paper: figures, a table, and metrics.json."""
-    from onlooker.paper import bayes, posterior
+    from onlooker.paper import bayes, logistic, posterior
     from onlooker.paper.report import Row, print_rows, write_metrics
 
-    examples = {"bayes": bayes, "posterior": posterior}
+    examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic}
     if name not in (*examples, "all"):
         raise ValueError(f"there is no example {name!r}; choose one of {', '.join(examples)}, all.")
     chosen = list(examples) if name == "all" else [name]
@@ -93,8 +94,13 @@ def _writable(folder: Path) -> None:
         raise ValueError(f"--out {folder} cannot be written to ({error.strerror}); give another folder.") from None
 
 
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
 def main() -> None:
-    """Run the command line and turn errors into sentences."""
+    """Run the command line and turn errors and warnings into sentences."""
+    warnings.showwarning = _show_warning
     try:
         code = app(standalone_mode=False)
     except typer.Exit as stop:

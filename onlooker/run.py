@@ -7,6 +7,7 @@ is (chain, draw, dim).
 """
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,14 +19,14 @@ import numpy as np
 from jax import Array, lax
 
 from onlooker.check import check_whole
-from onlooker.inverse.base import InverseLearner, Step
+from onlooker.inverse.base import Info, InverseLearner, PoolInfo, Step
 from onlooker.noise import standard_normal
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
 from onlooker.progress import progress as progress_bar
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
 from onlooker.reward.diagnostics import reported, rhat, warn_about_chains, warn_about_occupancy, warn_about_pools
 
-__all__ = ["Chains", "run"]
+__all__ = ["Chains", "OnlookerWarning", "run"]
 
 # Normals drawn at once: large enough for XLA to use every core, small enough (4 MiB) for the shared cache.
 BLOCK_NORMALS = 2**20
@@ -41,6 +42,10 @@ BLOCK_EVIDENCE = 2**22
 CALL_STEPS = 2**20
 # Positions counted between two additions to the totals, well below 2³¹ where int32 overflows.
 CALL_COUNTS = 2**30
+
+
+class OnlookerWarning(UserWarning):
+    """An answer that should not be trusted as it is; the same sentences are in the result's ``warnings``."""
 
 
 class State(NamedTuple):
@@ -192,7 +197,7 @@ def run(
     """
     steps, chains, thin = _check(learner, stream, grid, steps, chains, thin, burn_in, draws, dtype)
     plan = _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
-    warnings = [*warn_about_occupancy(learner, stream), *warn_about_pools(stream)]
+    sentences = [*warn_about_occupancy(learner, stream), *warn_about_pools(stream)]
     state = _start(plan, learner, stream, seed, start)
     trace = np.zeros((_trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
     zeros = _zeros(plan)
@@ -211,8 +216,12 @@ def run(
                 report(done)
     except KeyboardInterrupt:
         interrupted = True
-        warnings.append(f"interrupted after {done} of {steps} steps; the result is of those.")
-    return _finish(plan, learner, state, trace, totals, done, time.perf_counter() - began, interrupted, warnings)
+        sentences.append(f"interrupted after {done} of {steps} steps; the result is of those.")
+    seconds = time.perf_counter() - began
+    result = _finish(plan, learner, state, trace, totals, done, seconds, interrupted, sentences)
+    for sentence in result.warnings:
+        warnings.warn(f"{label or learner.name}: {sentence}", OnlookerWarning, stacklevel=2)
+    return result
 
 
 def _check(
@@ -222,6 +231,10 @@ def _check(
         raise TypeError(f"stream is {type(stream).__name__}; make a stream with recorded(observations).")
     if learner.asks and stream.answer is None:
         raise ValueError(f"{learner.name} needs gradients at its own positions; this stream has other people's.")
+    if learner.info is PoolInfo and stream.pool is None:
+        raise ValueError(f"{learner.name} needs pools; make them with pooled(stream, size).")
+    if learner.info is Info and stream.pool is not None:
+        raise ValueError(f"{learner.name} takes one observation a step but the stream shows pools; use multikernel.")
     if learner.density is not None:
         learner.density.check(stream.dim)
     if grid is not None and len(grid.low) != stream.dim:
@@ -444,7 +457,7 @@ def _finish(
     done: int,
     seconds: float,
     interrupted: bool,
-    warnings,
+    sentences: list[str],
 ) -> Chains:
     counted = dict(zip((type(accumulator) for accumulator in plan.accumulators), totals.accumulated, strict=True))
     by_type = {type(accumulator): accumulator for accumulator in plan.accumulators}
@@ -458,7 +471,6 @@ def _finish(
         "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
         "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),
     }
-    warnings = [*warnings, *warn_about_chains(diagnostics, learner, plan.chains)]
     grid, marginals = by_type.get(Grid), by_type.get(Marginals)
     return Chains(
         learner=learner.name,
@@ -475,5 +487,5 @@ def _finish(
         mean=mean,
         covariance=covariance,
         diagnostics=diagnostics,
-        warnings=warnings,
+        warnings=[*sentences, *warn_about_chains(diagnostics, learner, plan.chains)],
     )

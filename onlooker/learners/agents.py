@@ -20,7 +20,7 @@ from onlooker.noise import standard_normal
 from onlooker.observe.observation import Observation, Observations
 from onlooker.observe.stream import Stream, pooled, simulated
 
-__all__ = ["independent", "independent_pools", "questions", "running", "simulate", "wandering"]
+__all__ = ["independent", "independent_pools", "questions", "running", "running_pools", "simulate", "wandering"]
 
 Stop = Callable[[Array, Array, Array, Array], Array]
 
@@ -174,6 +174,33 @@ def running(
         return (agents, rows), seen
 
     return simulated(reward.dim, draw, init=init, data=reward.data)
+
+
+def running_pools(
+    reward: Reward,
+    density: Density,
+    size: int,
+    *,
+    learning_rate: float | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    horizon: int,
+) -> Stream:
+    """Pools of ``size`` agents at work side by side, their restarts staggered: one stream for all chains.
+
+    Every step shows each agent's next point and gradient. Arguments as in `running`.
+    """
+    check_whole(size=size, horizon=horizon)
+    agents = running(reward, density, learning_rate=learning_rate, optimizer=optimizer, horizon=horizon)
+
+    def init(data: Any, key: Array, lanes: int | None) -> Any:
+        (point, memory, age), rows = agents.init(data, key, size)
+        return (point, memory, jnp.arange(size, dtype=age.dtype) * horizon // size), rows
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
+        carry, seen = agents.draw(data, carry, key, steps, size)
+        return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 1), seen)
+
+    return simulated(reward.dim, draw, init=init, data=reward.data, shared=True, pool=size)
 
 
 def simulate(

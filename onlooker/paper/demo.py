@@ -54,8 +54,6 @@ def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0, steps:
     say(f"total variation       {first:>8.3f}  {second:>8.3f}    of the marginals, {joint:.3f} of the joint law")
     distances = [wasserstein(found.marginal(axis), exact.marginal(axis)) for axis in range(2)]
     say(f"Wasserstein-1         {distances[0]:>8.3f}  {distances[1]:>8.3f}")
-    for warning in chains.warnings:
-        say(f"warning: {warning}")
 
     estimate = RewardEstimate(found)
     centres = np.stack(np.meshgrid(*estimate.centres, indexing="ij"), axis=-1)

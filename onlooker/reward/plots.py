@@ -14,7 +14,17 @@ from matplotlib.figure import Figure
 from onlooker.reward.accumulate import Histogram
 from onlooker.reward.estimate import RewardEstimate
 
-__all__ = ["beside_truth", "marginals", "overview", "reward_map", "save", "surface", "trace"]
+__all__ = [
+    "beside_truth",
+    "distances",
+    "marginals",
+    "one_marginal",
+    "overview",
+    "reward_map",
+    "save",
+    "surface",
+    "trace",
+]
 
 TRUTH = "0.25"
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a")
@@ -101,6 +111,50 @@ def trace(samples: np.ndarray, sample_every: int, chains: int = 3) -> Figure:
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False, fontsize=9)
     panels[-1].set_xlabel("steps (millions)")
+    return figure
+
+
+def distances(
+    found: Mapping[str, np.ndarray], baselines: Mapping[str, np.ndarray], floor: np.ndarray, unit: str = "W1 to the truth"
+) -> Figure:
+    """A distance per coordinate, beside what knowing nothing gives (dashed) and the error of the truth (shaded)."""
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
+    axes = figure.subplots()
+    coordinate = np.arange(1, len(floor) + 1)
+    for colour, (name, values) in zip(COLOURS, found.items(), strict=False):
+        axes.plot(coordinate, values, "o-", color=colour, markersize=2.5, linewidth=0.8, label=_with_mean(name, values))
+    for style, (name, values) in zip(("--", ":"), baselines.items(), strict=False):
+        label = _with_mean(f"no algorithm: {name}", values)
+        axes.plot(coordinate, values, style, color=TRUTH, linewidth=1.1, label=label)
+    axes.fill_between(coordinate, floor, axes.get_ylim()[0], color="0.85", label=_with_mean("error of the truth", floor))
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=max(float(floor.min()) / 2, 1e-4))
+    axes.set_xlim(1, len(floor))
+    _label(axes, "coordinate", unit)
+    figure.legend(fontsize=9, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _with_mean(name: str, values: np.ndarray) -> str:
+    return f"{name} (mean {values.mean():.3g})"
+
+
+def one_marginal(found: Mapping[str, np.ndarray], truth: np.ndarray, title: str) -> Figure:
+    """Densities of samples (n,) of one coordinate beside the truth, given by its evenly spaced quantiles."""
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    low, high = truth[0] - 2, truth[-1] + 2
+    edges = np.linspace(low, high, 61)
+    middle = (edges[1:] + edges[:-1]) / 2
+    axes.hist(truth, edges[::2], density=True, color="0.8", label="truth")
+    for colour, (name, samples) in zip(COLOURS, found.items(), strict=False):
+        density = np.histogram(samples, edges)[0] / len(samples) / (edges[1] - edges[0])
+        outside = float(np.mean((samples < low) | (samples > high)))
+        label = f"{name} ({outside:.0%} outside)" if outside > 0.005 else name
+        axes.plot(middle, density, color=colour, linewidth=1.5, label=label)
+    _label(axes, "θ", "density")
+    axes.set_title(title, fontsize=11)
+    axes.legend(fontsize=9, frameon=False)
     return figure
 
 
