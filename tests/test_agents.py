@@ -73,7 +73,9 @@ def test_sweeps_visit_every_row_once(order):
     import jax
 
     reward = Sweep(order=order)
-    rows = np.asarray(reward.draw(reward.data, reward.begin(reward.data, jax.random.key(0), 30), jax.random.key(0), 100, 30)[1])
+    rows = np.asarray(
+        reward.draw(reward.data, reward.begin(reward.data, jax.random.key(0), 30), jax.random.key(0), 100, 30)[1]
+    )
     assert np.sort(rows, axis=0) == pytest.approx(np.tile(np.sort(reward.data)[:, None], 30), abs=1e-5)
     firsts = len(set(rows[0].tolist()))
     assert firsts == 1 if order == "aligned" else firsts > 5

@@ -56,8 +56,8 @@ def _download() -> str:
         return pooch.retrieve(A9A_ADDRESS, known_hash=f"sha256:{A9A_SHA256}", fname="a9a", path=cache)
     except Exception as error:
         raise ValueError(
-            f"the a9a data could not be downloaded ({type(error).__name__}); put a9a or a9a.bz2 from {A9A_ADDRESS} in a "
-            "folder and name it in ONLOOKER_DATA."
+            f"the a9a data could not be downloaded ({type(error).__name__}); put a9a or a9a.bz2 from {A9A_ADDRESS} in "
+            "a folder and name it in ONLOOKER_DATA."
         ) from None
 
 
@@ -66,19 +66,22 @@ def _content(path: Path) -> bytes:
 
 
 def _parse(text: str, features: int | None) -> Table:
-    labels, rows, columns, values = [], [], [], []
+    labels: list[float] = []
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
     for line in text.splitlines():
-        label, *entries = line.split("#")[0].split() or [None]
-        if label is None:
+        words = line.split("#")[0].split()
+        if not words:
             continue
-        for entry in entries:
+        for entry in words[1:]:
             column, separator, value = entry.partition(":")
             if not separator or int(column) < 1:
                 raise ValueError(f"row {len(labels) + 1} has the entry {entry!r}; write feature:value, from 1")
             rows.append(len(labels))
             columns.append(int(column) - 1)
             values.append(float(value))
-        labels.append(float(label))
+        labels.append(float(words[0]))
     if not labels:
         raise ValueError("it has no rows")
     widest = max(columns, default=-1) + 1

@@ -22,9 +22,8 @@ from onlooker.observe.stream import Stream, simulated
 
 __all__ = ["nearest_of_pools"]
 
-# A proposal for a χ²(9) is turned down once in 140 times, for a χ²(123) once in 2000; after so many the last one is taken.
+# A proposal for a χ²(9) is turned down once in 140 times, for a χ²(123) once in 2000; the second one is taken as it is.
 FEWEST_DIMENSIONS = 10
-PROPOSALS = 2
 
 
 class _Pool(NamedTuple):
@@ -51,7 +50,9 @@ def nearest_of_pools(reward: Reward, size: int, *, keep: int = 4) -> Stream:
     """
     check_whole(size=size, keep=keep)
     if keep > size or reward.dim < FEWEST_DIMENSIONS:
-        raise ValueError(f"keep is {keep} of {size} in {reward.dim} dimensions; keep at most all, in {FEWEST_DIMENSIONS} or more.")
+        raise ValueError(
+            f"keep is {keep} of {size} in {reward.dim} dimensions; keep at most all, in {FEWEST_DIMENSIONS} or more."
+        )
 
     def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, _Pool]:
         along_key, across_key, direction_key, xi_key = jax.random.split(key, 4)
@@ -75,16 +76,17 @@ def nearest_of_pools(reward: Reward, size: int, *, keep: int = 4) -> Stream:
 
 
 def _chi_square(key: Array, freedom: int, shape: tuple[int, ...]) -> Array:
-    """χ² numbers by Marsaglia and Tsang's proposal d(1 + cx)³, a fixed number of times: many freedoms, no loop."""
+    """χ² numbers by Marsaglia and Tsang's proposal d(1 + cx)³, made twice instead of until it is accepted."""
     shift = freedom / 2 - 1 / 3
     scale = (9 * shift) ** -0.5
-    cube = accepted = None
-    for proposal in range(PROPOSALS):
-        normal_key, uniform_key = jax.random.split(jax.random.fold_in(key, proposal))
+
+    def propose(key: Array) -> tuple[Array, Array]:
+        normal_key, uniform_key = jax.random.split(key)
         normal = standard_normal(normal_key, shape)
-        proposed = jnp.maximum(1 + scale * normal, 1e-3) ** 3
-        log_ratio = 0.5 * normal * normal + shift * (1 - proposed + jnp.log(proposed))
-        fits = jnp.log(jax.random.uniform(uniform_key, shape, minval=1e-30)) < log_ratio
-        cube = proposed if cube is None else jnp.where(accepted, cube, proposed)
-        accepted = fits if accepted is None else accepted | fits
-    return 2 * shift * cube
+        cube = jnp.maximum(1 + scale * normal, 1e-3) ** 3
+        log_ratio = 0.5 * normal * normal + shift * (1 - cube + jnp.log(cube))
+        return cube, jnp.log(jax.random.uniform(uniform_key, shape, minval=1e-30)) < log_ratio
+
+    first_key, second_key = jax.random.split(key)
+    cube, accepted = propose(first_key)
+    return 2 * shift * jnp.where(accepted, cube, propose(second_key)[0])

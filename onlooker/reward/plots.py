@@ -115,7 +115,10 @@ def trace(samples: np.ndarray, sample_every: int, chains: int = 3) -> Figure:
 
 
 def distances(
-    found: Mapping[str, np.ndarray], baselines: Mapping[str, np.ndarray], floor: np.ndarray, unit: str = "W1 to the truth"
+    found: Mapping[str, np.ndarray],
+    baselines: Mapping[str, np.ndarray],
+    floor: np.ndarray,
+    unit: str = "W1 to the truth",
 ) -> Figure:
     """A distance per coordinate, beside what knowing nothing gives (dashed) and the error of the truth (shaded)."""
     figure = Figure(figsize=(9, 4.6), layout="constrained")
@@ -126,7 +129,9 @@ def distances(
     for style, (name, values) in zip(("--", ":"), baselines.items(), strict=False):
         label = _with_mean(f"no algorithm: {name}", values)
         axes.plot(coordinate, values, style, color=TRUTH, linewidth=1.1, label=label)
-    axes.fill_between(coordinate, floor, axes.get_ylim()[0], color="0.85", label=_with_mean("error of the truth", floor))
+    axes.fill_between(
+        coordinate, floor, axes.get_ylim()[0], color="0.85", label=_with_mean("error of the truth", floor)
+    )
     axes.set_yscale("log")
     axes.set_ylim(bottom=max(float(floor.min()) / 2, 1e-4))
     axes.set_xlim(1, len(floor))
@@ -146,7 +151,7 @@ def one_marginal(found: Mapping[str, np.ndarray], truth: np.ndarray, title: str)
     low, high = truth[0] - 2, truth[-1] + 2
     edges = np.linspace(low, high, 61)
     middle = (edges[1:] + edges[:-1]) / 2
-    axes.hist(truth, edges[::2], density=True, color="0.8", label="truth")
+    axes.hist(truth, edges[::2].tolist(), density=True, color="0.8", label="truth")
     for colour, (name, samples) in zip(COLOURS, found.items(), strict=False):
         density = np.histogram(samples, edges)[0] / len(samples) / (edges[1] - edges[0])
         outside = float(np.mean((samples < low) | (samples > high)))

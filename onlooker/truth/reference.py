@@ -7,8 +7,8 @@ of the data, which test the joint law.
 
 import argparse
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -64,15 +64,11 @@ class Reference:
         features = np.asarray(reward.data.features)[self.rows]
         return quantile_distance(np.asarray(samples, np.float32) @ features.T, self.logits)
 
-    @cached_property
-    def spread(self) -> np.ndarray:
-        """(dim,) standard deviation of each coordinate, by its quantiles."""
-        return self.coordinates.astype(float).std(axis=1)
-
     def save(self, path: Path) -> None:
-        arrays = {name: np.asarray(value) for name, value in vars(self).items() if name != "spread"}
-        half = {name: arrays[name].astype(np.float16) for name in ("coordinates", "logits")}
-        np.savez_compressed(path, **{**arrays, **half})
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(self).items()}
+        for name in ("coordinates", "logits"):
+            arrays[name] = arrays[name].astype(np.float16)
+        np.savez_compressed(path, **arrays)
 
 
 def a9a_reference() -> Reference:
@@ -92,10 +88,10 @@ def hamiltonian(
     merged, number = np.unique(features, axis=0, return_inverse=True)
     share = jnp.asarray(np.bincount(number.reshape(-1)) / len(label), jnp.float32)
     towards = jnp.asarray(label @ features / len(label), jnp.float32)
-    merged = jnp.asarray(merged)
+    different_rows = jnp.asarray(merged)
 
     def potential(point):
-        likelihood = towards @ point - share @ jax.nn.softplus(merged @ point)
+        likelihood = towards @ point - share @ jax.nn.softplus(different_rows @ point)
         return jnp.sum(jnp.abs(point)) - reward.weight * likelihood
 
     kernel = HMC(potential_fn=potential, trajectory_length=trajectory, adapt_mass_matrix=False)
@@ -146,14 +142,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FILE)
     options = parser.parse_args()
     reward = on_a9a()
-    samples = hamiltonian(
-        reward, chains=options.chains, warmup=options.warmup, draws=options.draws, seed=options.seed
-    )
+    samples = hamiltonian(reward, chains=options.chains, warmup=options.warmup, draws=options.draws, seed=options.seed)
     reference = summarise(samples, reward)
     reference.save(options.out)
     print(
         f"{options.out}: {reference.draws} draws worth {reference.ess:.0f}, rhat {reference.rhat:.4f}; W1 error mean "
-        f"{reference.error.mean():.4f}, max {reference.error.max():.4f}; of the logits {reference.logit_error.mean():.4f}"
+        f"{reference.error.mean():.4f}, max {reference.error.max():.4f}; "
+        f"of the logits {reference.logit_error.mean():.4f}"
     )
 
 

@@ -1,0 +1,257 @@
+"""The multi-kernel learner and its pools: weights, algebra, the L → ∞ limit, and streams that show pools."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import ks_2samp
+
+from onlooker import OnlookerWarning, run
+from onlooker.density import standard_normal
+from onlooker.field.kernel_regression import neighbours
+from onlooker.inverse import LISTING_RESET, Reset, multikernel, passive
+from onlooker.kernels import epanechnikov, gaussian, truncated_gaussian
+from onlooker.learners.agents import independent, independent_pools, questions, running_pools
+from onlooker.learners.reward import NoisyReward
+from onlooker.learners.shortcut import nearest_of_pools
+from onlooker.observe.observation import Observation, Observations
+from onlooker.observe.stream import pooled, recorded
+from onlooker.reward.diagnostics import agents_per_pool
+from tests.statistics import FALSE_ALARM, normal_p_value
+
+MU, SIGMA, BETA = 3e-3, 0.4, 1.7
+LEARNER = multikernel(step_size=MU, bandwidth=SIGMA, beta=BETA)
+
+
+@pytest.fixture
+def pool():
+    generator = np.random.default_rng(3)
+    position, noise = generator.standard_normal(3), generator.standard_normal((2, 3))
+    return position, Observation(*generator.standard_normal((2, 20, 3))), noise
+
+
+def formula(position, pool, noise):
+    exponent = -((position - pool.point) ** 2).sum(axis=1) / (2 * SIGMA**2)
+    weight = np.exp(exponent - logsumexp(exponent))
+    return position + MU * BETA / 2 * weight @ pool.gradient + np.sqrt(MU) * noise[0]
+
+
+def test_update_equals_its_formula_and_forgets_the_order_of_the_pool(pool):
+    position, seen, noise = pool
+    order = np.random.default_rng(0).permutation(20)
+    with jax.enable_x64(True):
+        moved, info = LEARNER.step(*jax.tree.map(jnp.asarray, (position, seen, noise)))
+        shuffled = Observation(jnp.asarray(seen.point[order]), jnp.asarray(seen.gradient[order]))
+        again, _ = LEARNER.step(jnp.asarray(position), shuffled, jnp.asarray(noise))
+    assert moved == pytest.approx(formula(*pool), rel=1e-12)
+    assert again == pytest.approx(np.asarray(moved), rel=1e-12)
+    assert info.distance == pytest.approx(np.linalg.norm(seen.point - position, axis=1).min(), rel=1e-10)
+
+
+def test_a_pool_of_one_is_followed_wherever_it_is(pool):
+    position, seen, noise = pool
+    for distance in (0, 1, 1e3):
+        one = Observation(jnp.asarray(seen.point[:1] + distance, jnp.float32), jnp.asarray(seen.gradient[:1]))
+        moved, info = LEARNER.step(jnp.asarray(position, jnp.float32), one, jnp.asarray(noise))
+        followed = position + MU * BETA / 2 * seen.gradient[0] + np.sqrt(MU) * noise[0]
+        assert moved == pytest.approx(followed, rel=1e-5)
+        assert float(info.kernel_ess) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kernel", [gaussian, truncated_gaussian(), epanechnikov], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("distance", [0.0, 1.0, 1e3])
+def test_weights_in_124_dimensions_sum_to_one_or_all_are_zero(kernel, distance):
+    points = jax.random.normal(jax.random.key(0), (100, 124))
+    seen = neighbours(jnp.full(124, distance / 124**0.5), points, kernel, 0.1**0.5)
+    assert np.isfinite(np.asarray(seen.weight)).all()
+    total = float(seen.weight.sum())
+    if kernel is gaussian:
+        assert total == pytest.approx(1, abs=1e-5)
+        assert 1 <= float(seen.ess) < 2
+    else:
+        assert total == float(seen.ess) == 0
+        assert bool(seen.empty)
+
+
+def test_a_common_offset_does_not_swamp_the_weights():
+    points = jax.random.normal(jax.random.key(0), (50, 3))
+    here, offset = jnp.asarray([0.2, -0.1, 0.4]), jnp.asarray([4096.0, -8192.0, 1024.0])
+    near, far = (np.asarray(neighbours(here + shift, points + shift, gaussian, 0.5).weight) for shift in (0, offset))
+    # 2⁻¹⁰ is the spacing of float32 out there: it moves the points themselves.
+    assert far == pytest.approx(near, abs=2e-3)
+
+
+def test_no_neighbour_means_no_drift_and_is_counted():
+    learner = multikernel(step_size=1e-3, bandwidth=0.05, kernel="epanechnikov")
+    seen = Observations(np.full((640, 2), 3.0), np.full((640, 2), 50.0))
+    with pytest.warns(OnlookerWarning, match="reached none of the pool"):
+        result = run(learner, pooled(recorded(seen), 10), chains=40, start=np.zeros(2), seed=1)
+    assert result.diagnostics["empty_share"] == 1
+    assert normal_p_value(result.positions.reshape(-1), 64 * 1e-3) > FALSE_ALARM
+
+
+def test_the_limit_of_large_pools_is_the_conditional_mean():
+    """E[∇R(θ)|α] with π = N(0, I) is over N(α/(1+σ²), σ²/(1+σ²)): not ∇R(α), which the same test rejects."""
+
+    def gradient(x):
+        return jnp.stack([jnp.cos(2 * x[..., 0]) * x[..., 1], x[..., 0] ** 2 - x[..., 1] ** 3], axis=-1)
+
+    sigma, alpha = 0.3, jnp.asarray([0.7, -0.4])
+    points = jax.random.normal(jax.random.key(1), (1_000_000, 2))
+    values = gradient(points)
+    seen = neighbours(alpha, points, gaussian, sigma)
+    found = np.asarray(seen.average(values))
+    nodes, mass = np.polynomial.hermite_e.hermegauss(40)
+    mesh = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1)
+    around = np.asarray(alpha) / (1 + sigma**2) + sigma / np.sqrt(1 + sigma**2) * mesh
+    weight = np.outer(mass, mass) / mass.sum() ** 2
+    exact = (weight[..., None] * np.asarray(gradient(jnp.asarray(around)))).sum(axis=(0, 1))
+    error = np.sqrt((np.asarray(seen.weight)[:, None] ** 2 * (np.asarray(values) - found) ** 2).sum(axis=0))
+    assert np.abs(found - exact).max() < 5 * error.max()
+    assert np.abs(found - np.asarray(gradient(alpha))).max() > 20 * error.max()
+
+
+def test_the_law_of_a_chain_has_the_bandwidth_in_it():
+    """R = −α²/2: with E[∇R|α] = −α/(1+σ²) the chain's variance is 1 + σ² and not 1."""
+    parabola = NoisyReward(1, lambda point: -jnp.sum(point * point) / 2, 0.5)
+    pools = independent_pools(parabola, standard_normal(1), 64)
+    chains = run(multikernel(step_size=0.02, bandwidth=0.5), pools, steps=768, chains=2000, seed=2)
+    assert normal_p_value(chains.positions[:, 0], 1.25) > FALSE_ALARM
+    assert normal_p_value(chains.positions[:, 0], 1.0) < FALSE_ALARM
+
+
+def test_resampling_has_the_same_mean_and_more_variance(pool):
+    position, seen, _ = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), pool)
+    learner = multikernel(step_size=MU, bandwidth=1.0, average="resampled")
+    noise = jax.random.normal(jax.random.key(0), (100_000, 2, 3)).at[:, 0].set(0)
+    moves = np.asarray(jax.vmap(lambda one: learner.step(position, seen, one)[0])(noise)) - np.asarray(position)
+    weighted = MU / 2 * np.asarray(neighbours(position, seen.point, gaussian, 1.0).average(seen.gradient))
+    error = moves.std(axis=0) / np.sqrt(len(moves))
+    assert (np.abs(moves.mean(axis=0) - weighted) < 5 * error).all()
+    assert (moves.std(axis=0) > 0.2 * MU).all()
+
+
+def test_the_listings_reset_is_counted_and_makes_no_nan(pool):
+    position, seen, noise = jax.tree.map(lambda leaf: leaf.astype(np.float32), pool)
+    step = multikernel(step_size=MU, bandwidth=SIGMA, beta=BETA, reset=Reset(-20.0, 0.1)).step
+    near, info = step(position, seen, noise)
+    assert near == pytest.approx(formula(*pool), rel=1e-4)
+    assert float(info.reset) == 0
+    # Begun again with the gradient of where it was.
+    away = position + 30
+    moved, info = step(away, seen, noise)
+    assert moved == pytest.approx(formula(away, seen, noise) - away + 0.1 * noise[1], rel=1e-4)
+    assert float(info.reset) == 1
+
+    flat = NoisyReward(124, lambda point: 0 * jnp.sum(point))
+    learner = multikernel(step_size=2.5e-4, bandwidth=0.1**0.5, reset=LISTING_RESET)
+    with pytest.warns(OnlookerWarning, match="reset"):
+        result = run(learner, nearest_of_pools(flat, 100), steps=4000, chains=2, start=np.full(124, 20.0))
+    assert result.diagnostics["resets"] >= 2
+    assert np.isfinite(result.samples).all()
+    assert np.abs(result.positions).max() < 5
+
+
+def test_pools_are_disjoint_rows_in_their_order():
+    rows = np.arange(46.0).reshape(23, 2)
+    stream = pooled(recorded(Observations(rows, rows)), 5)
+    assert stream.length == 4
+    carry = stream.init(stream.data, jax.random.key(0), None)
+    carry, first = stream.draw(stream.data, carry, jax.random.key(0), 3, None)
+    carry, second = stream.draw(stream.data, carry, jax.random.key(0), 1, None)
+    shown = np.concatenate([first.point, second.point])
+    assert shown.reshape(-1, 2) == pytest.approx(rows[:20])
+
+
+def test_few_agents_in_a_pool_are_warned_about_once():
+    generator = np.random.default_rng(0)
+    points = generator.standard_normal((6400, 2))
+    alone, mixed = np.arange(6400) // 100, np.arange(6400) % 100
+    learner = multikernel(step_size=1e-3, bandwidth=0.5)
+    for agents, per_pool in ((alone, 1.0), (mixed, 100.0)):
+        seen = Observations(points, -points, agents=agents)
+        assert agents_per_pool(seen, 100) == per_pool
+        if per_pool == 1:
+            with pytest.warns(OnlookerWarning, match=r"comes from 1\.0 agents") as caught:
+                result = run(learner, pooled(recorded(seen), 100), chains=4)
+            assert sum("agents" in str(warning.message) for warning in caught) == 1
+        else:
+            result = run(learner, pooled(recorded(seen), 100), chains=4)
+        assert any("agents on average" in warning for warning in result.warnings) == (per_pool == 1)
+
+
+def test_a_pool_far_away_is_warned_about_with_its_numbers():
+    noise = NoisyReward(40, lambda point: 0 * jnp.sum(point))
+    pools = independent_pools(noise, standard_normal(40), 100, shared=True)
+    with pytest.warns(OnlookerWarning) as caught:
+        result = run(multikernel(step_size=1e-4, bandwidth=0.3), pools, steps=64, chains=4)
+    assert result.diagnostics["kernel_ess"] < 1.5
+    assert result.diagnostics["nearest_distance"] > 0.9
+    for sign in (f"kernel ESS {result.diagnostics['kernel_ess']:.2f}", "bandwidths away on average"):
+        assert sum(sign in str(warning.message) for warning in caught) == 1
+        assert sum(sign in warning for warning in result.warnings) == 1
+
+
+def test_the_shortcut_has_the_law_of_whole_pools():
+    """Distance, direction and gradient of the nearest of 50 in 12 dimensions; one dimension fewer is told apart."""
+    reward = NoisyReward(12, lambda point: jnp.sum(jnp.sin(point)), 0.0)
+    position = jnp.linspace(-1, 1, 12)
+    direct = independent_pools(reward, standard_normal(12), 50, shared=True)
+    _, pools = direct.draw(direct.data, (), jax.random.key(0), 4000, None)
+    squared = jnp.sum((pools.point - position) ** 2, axis=-1)
+    nearest = jnp.argmin(squared, axis=1)
+    whole = [np.asarray(leaf[jnp.arange(4000), nearest]) for leaf in pools]
+    short = nearest_of_pools(reward, 50, keep=2)
+    _, made = short.draw(short.data, (), jax.random.key(1), 4000, None)
+    shown = jax.vmap(short.answer, in_axes=(None, 0))(position, made)
+    quick = [np.asarray(leaf[:, 0]) for leaf in shown]
+
+    def looks(point, gradient):
+        away = point - np.asarray(position)
+        return [np.linalg.norm(away, axis=1), point @ np.asarray(position), point[:, 3], gradient[:, 7]]
+
+    for one, other in zip(looks(*whole), looks(*quick), strict=True):
+        assert ks_2samp(one, other).pvalue > FALSE_ALARM
+    assert ks_2samp(looks(*whole)[0], np.linalg.norm((quick[0] - np.asarray(position))[:, 1:], axis=1)).pvalue < 1e-6
+
+
+def test_agents_side_by_side_climb_and_restart_in_turn():
+    reward = NoisyReward(2, lambda point: -jnp.sum(point * point) / 2, 1.0)
+    stream = running_pools(reward, standard_normal(2), 8, learning_rate=0.1, horizon=4)
+    carry = stream.init(stream.data, jax.random.key(0), None)
+    carry, first = stream.draw(stream.data, carry, jax.random.key(1), 12, None)
+    _, second = stream.draw(stream.data, carry, jax.random.key(2), 12, None)
+    point, gradient = (np.concatenate(pair) for pair in zip(first, second, strict=True))
+    assert point.shape == (24, 8, 2)
+    climbed = np.isclose(point[:-1] + 0.1 * gradient[:-1], point[1:], atol=1e-5).all(axis=2)
+    assert (~climbed).sum(axis=1).tolist() == [2] * 23
+
+
+def test_what_cannot_be_pooled_or_averaged_is_refused():
+    seen = Observations(np.zeros((10, 2)), np.zeros((10, 2)))
+    with pytest.raises(ValueError, match="size is 0"):
+        pooled(recorded(seen), 0)
+    with pytest.raises(ValueError, match="size is 11 but the stream holds 10"):
+        pooled(recorded(seen), 11)
+    with pytest.raises(ValueError, match="already"):
+        pooled(pooled(recorded(seen), 2), 2)
+    with pytest.raises(ValueError, match="at least one observation"):
+        LEARNER.step(jnp.zeros(2), Observation(jnp.zeros((0, 2)), jnp.zeros((0, 2))), jnp.zeros((1, 2)))
+    with pytest.raises(ValueError, match="needs pools"):
+        run(LEARNER, recorded(seen))
+    with pytest.raises(ValueError, match="shows pools"):
+        run(passive(standard_normal(2), step_size=1e-3, bandwidth=0.1), pooled(recorded(seen), 2))
+    with pytest.raises(ValueError, match="negative values"):
+        multikernel(step_size=1e-3, bandwidth=0.1, kernel="fourth_order")
+    with pytest.raises(ValueError, match="average is 'mean'"):
+        multikernel(step_size=1e-3, bandwidth=0.1, average="mean")
+    reward = NoisyReward(2, lambda point: jnp.sum(point))
+    with pytest.raises(ValueError, match="keep is 4 of 100 in 2 dimensions"):
+        nearest_of_pools(reward, 100)
+    with pytest.raises(ValueError, match="single observations"):
+        pooled(questions(reward), 3)
+    with pytest.raises(ValueError, match="size is 0"):
+        independent_pools(reward, standard_normal(2), 0)
+    assert independent_pools(reward, standard_normal(2), 3, same_sample=False).pool == 3
+    assert independent(reward, standard_normal(2)).pool is None
