@@ -40,10 +40,12 @@ format: $(VENV)/tools
 
 bench: $(VENV)/peers        ## throughput beside BlackJAX, Numba and NumPy
 	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/pools.py
 
 figures: $(VENV)/core       ## the pictures that the docs show
 	$(BIN)/python -m onlooker.paper.schematic docs/figures
 	$(BIN)/onlooker demo --out docs/figures
+	$(BIN)/python -m onlooker.paper.dimension docs/figures
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

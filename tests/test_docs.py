@@ -31,6 +31,15 @@ def test_the_inverse_learners_example():
     assert np.isfinite(names["chains"].mean).all()
 
 
+def test_the_examples_of_pools_and_questions():
+    pools, questions = blocks("docs/which-learner.md")
+    names: dict = {}
+    exec(pools.replace("100_000", "1_000"), names)
+    assert names["chains"].diagnostics["kernel_ess"] > 1.5
+    exec(questions.replace("4000", "400"), names)
+    assert np.isfinite(names["chains"].covariance).all()
+
+
 def test_links_between_pages_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):

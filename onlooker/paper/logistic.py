@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpyro.diagnostics import effective_sample_size
 
 from onlooker.density import standard_normal
 from onlooker.inverse import LISTING_RESET, InverseLearner, active, classical, multikernel, naive
@@ -133,7 +134,9 @@ def _text(example: Example) -> Iterator[Row]:
     for learner in (classical(step_size=STEP), active(step_size=STEP, spread=0.1)):
         name = f"{learner.name}, the paper's length"
         chains = example.watch(learner, asked, STEPS, name, chains=12)
-        yield example.row(name, chains, {"w1_mean": between(0.34, 0.45)})
+        each = [effective_sample_size(chains.samples[..., axis]) for axis in range(example.reward.dim)]
+        draws = float(np.median(each)) / chains.chains
+        yield example.row(name, chains, {"w1_mean": between(0.34, 0.45)}, effective_draws_per_run=draws)
     for learner in (classical(step_size=LONG_STEP), active(step_size=LONG_STEP, spread=0.1)):
         name = f"{learner.name}, step size 1e-2"
         chains = example.watch(learner, asked, LONG_STEPS, name, chains=2 if example.quick else 4)
