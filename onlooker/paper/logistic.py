@@ -59,7 +59,7 @@ class Example:
     @cached_property
     def baselines(self) -> dict[str, np.ndarray]:
         """W1 per coordinate of independent draws from laws that know nothing of the data."""
-        generator, shape = np.random.default_rng(self.seed), (32_768, self.reward.dim)
+        generator, shape = np.random.default_rng(self.seed), (100_000, self.reward.dim)
         draws = {"prior": generator.laplace(size=shape), "standard_normal": generator.standard_normal(shape)}
         return {name: self.reference.distances(samples) for name, samples in draws.items()}
 
