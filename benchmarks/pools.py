@@ -16,13 +16,14 @@ import numpy as np
 
 from onlooker import run
 from onlooker.density import standard_normal
-from onlooker.inverse import LISTING_RESET, active, classical, multikernel
+from onlooker.inverse import active, classical, listing_reset, multikernel
 from onlooker.learners.agents import independent_pools, questions
 from onlooker.learners.logistic import Logistic
 from onlooker.learners.shortcut import nearest_of_pools
+from onlooker.paper.letter import steps_until_nan
 
 DIM, POOL = 124, 100
-LISTING = {"step_size": 2.5e-4, "bandwidth": 0.1**0.5, "reset": LISTING_RESET}
+LISTING = {"step_size": 2.5e-4, "bandwidth": 0.1**0.5, "reset": listing_reset(DIM)}
 
 
 def rows_like_a9a() -> Logistic:
@@ -32,18 +33,10 @@ def rows_like_a9a() -> Logistic:
 
 
 def listing_in_numpy(reward: Logistic, steps: int) -> float:
-    """Seconds per step of the listing's loop, without its NaN."""
-    features, labels = np.asarray(reward.data.features, float), np.asarray(reward.data.label, float)
-    generator, alpha = np.random.default_rng(0), np.zeros(DIM)
+    """Seconds per step of the listing's loop in its own arithmetic."""
     began = time.perf_counter()
-    for step in range(steps):
-        theta = generator.standard_normal((DIM, POOL))
-        weight = np.exp(-((theta - alpha[:, None]) ** 2).sum(axis=0) / 0.2) + 1e-300
-        psi = features[step]
-        excess = labels[step] - 1 / (1 + np.exp(-psi @ theta))
-        gradient = (10 * psi[:, None] * excess - np.sign(theta)) @ (weight / weight.sum())
-        alpha = alpha + 0.5 * 2.5e-4 * gradient + 2.5e-4**0.5 * generator.standard_normal(DIM)
-    return (time.perf_counter() - began) / steps
+    lasted, _ = steps_until_nan(reward, 0, steps)
+    return (time.perf_counter() - began) / lasted
 
 
 def seconds_per_step(learner, stream, steps: int, chains: int = 1, thin: int = 8) -> float:

@@ -30,7 +30,7 @@ class Kernel:
     profile
         ``K`` at a squared radius in dimension N; by default the exponential of ``log_profile``.
     tail
-        Standard deviation of its Gaussian tail in bandwidths; 0 for a compact kernel.
+        Standard deviation of its Gaussian tail in bandwidths; 0 for a compact kernel, infinite for a heavier tail.
     """
 
     name: str
@@ -43,13 +43,17 @@ class Kernel:
     def signed(self) -> bool:
         return self.log_profile is None
 
-    def log(self, displacement: Array, bandwidth: float) -> Array:
-        """log K_Δ(u) for one displacement u of shape (dim,)."""
+    def log_at(self, squared_radius: Array, dim: int) -> Array:
+        """log K at squared radii, in bandwidths."""
         if self.log_profile is None:
             raise ValueError(f"kernel {self.name!r} takes negative values and has no logarithm; use 'gaussian'.")
+        return self.log_profile(squared_radius, dim)
+
+    def log(self, displacement: Array, bandwidth: float) -> Array:
+        """log K_Δ(u) for one displacement u of shape (dim,)."""
         dim = displacement.shape[-1]
         scaled = displacement / bandwidth
-        return self.log_profile(jnp.sum(scaled * scaled), dim) - dim * math.log(bandwidth)
+        return self.log_at(jnp.sum(scaled * scaled), dim) - dim * math.log(bandwidth)
 
     def __call__(self, displacement: Array, bandwidth: float) -> Array:
         """K_Δ(u) for one displacement u of shape (dim,)."""

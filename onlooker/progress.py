@@ -1,11 +1,13 @@
-"""A progress bar with rate and time left, on a terminal; elsewhere, silence. It never breaks a run."""
+"""A progress bar with rate and time left, on a terminal; elsewhere, silence. It never breaks a run. And Ctrl-C."""
 
 import contextlib
+import signal
 import sys
-from collections.abc import Iterator
-from typing import Protocol
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-__all__ = ["Report", "progress"]
+__all__ = ["Report", "interrupts", "progress"]
 
 
 class Report(Protocol):
@@ -52,3 +54,27 @@ def progress(label: str, total: int, chains: int, show: bool | None = None) -> I
     finally:
         with contextlib.suppress(Exception):
             bar.stop()
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """``asked()``: has Ctrl-C been pressed? The first time it only asks, so that a step is never cut in half.
+
+    The second time it raises KeyboardInterrupt, as it does elsewhere than in the main thread, where it is not heard.
+    """
+    pressed: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(number: int, frame: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -22,6 +22,7 @@ from onlooker.check import check_whole
 from onlooker.inverse.base import Info, InverseLearner, PoolInfo, Step
 from onlooker.noise import standard_normal
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
+from onlooker.progress import interrupts
 from onlooker.progress import progress as progress_bar
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
 from onlooker.reward.diagnostics import reported, rhat, warn_about_chains, warn_about_occupancy, warn_about_pools
@@ -34,8 +35,12 @@ BLOCK_NORMALS = 2**20
 GROUP_NUMBERS = 2**11
 # The same over pools, where matrix products, which are the better the wider, outweigh everything else.
 POOL_GROUP_NUMBERS = 2**16
-# Chain-steps × dim between two looks at the clock and the keyboard: about a quarter of a second.
-CALL_NUMBERS = {"cpu": 2**26, "accelerator": 2**34}
+# Numbers in one array of weights over a pool, at the most.
+POOL_WEIGHTS = 2**26
+# Numbers of evidence in a block that ``thin`` makes longer than BLOCK_EVIDENCE allows, at the most: 1 GiB.
+LARGEST_BLOCK = 2**28
+# Seconds between two looks at the keyboard. An accelerator's calls hand back more.
+CALL_SECONDS = {"cpu": 0.25, "accelerator": 1.0}
 # Numbers of evidence drawn at once, for one group of chains.
 BLOCK_EVIDENCE = 2**22
 # Steps a float32 sum of ones may run over, well below 2²⁴ where it stops counting.
@@ -203,25 +208,36 @@ def run(
     zeros = _zeros(plan)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
 
-    done, interrupted, began = 0, False, time.perf_counter()
-    numbers = CALL_NUMBERS["accelerator" if plan.accelerator else "cpu"] // stream.dim
-    call = plan.block * max(1, min(numbers // chains, CALL_COUNTS * thin // chains, CALL_STEPS) // plan.block)
+    done, began = 0, time.perf_counter()
+    call, longest = 1, max(1, min(CALL_COUNTS * thin // chains, CALL_STEPS) // plan.block)
     try:
-        with progress_bar(label or learner.name, steps, chains, progress) as report:
-            while done < steps:
-                until = min(done + call, steps)
+        with progress_bar(label or learner.name, steps, chains, progress) as report, interrupts() as interrupted:
+            while done < steps and not interrupted():
+                called, first = time.perf_counter(), done == 0
+                until = min(done + call * plan.block, steps)
                 advanced = _advance(plan, stream.data, state, trace, zeros, np.int32(until))
-                summed = jax.tree.map(lambda total, sums: total + np.asarray(sums), totals, advanced[2])
-                (state, trace), totals, done = advanced[:2], summed, until
+                totals = jax.tree.map(lambda total, sums: total + np.asarray(sums), totals, advanced[2])
+                (state, trace), done = advanced[:2], until
                 report(done)
-    except KeyboardInterrupt:
-        interrupted = True
+                # The first call also compiles: its seconds say nothing.
+                call = 1 if first else _next_call(call, time.perf_counter() - called, longest, plan.accelerator)
+    except jax.errors.JaxRuntimeError:
+        if stream.failures:
+            raise stream.failures.pop() from None
+        raise
+    if done < steps:
         sentences.append(f"interrupted after {done} of {steps} steps; the result is of those.")
     seconds = time.perf_counter() - began
-    result = _finish(plan, learner, state, trace, totals, done, seconds, interrupted, sentences)
+    result = _finish(plan, learner, stream.shown, state, trace, totals, done, seconds, done < steps, sentences)
     for sentence in result.warnings:
         warnings.warn(f"{label or learner.name}: {sentence}", OnlookerWarning, stacklevel=2)
     return result
+
+
+def _next_call(blocks: int, seconds: float, longest: int, accelerator: bool) -> int:
+    """How many blocks to run before the next look at the keyboard; at most eight times as many as the last time."""
+    wanted = CALL_SECONDS["accelerator" if accelerator else "cpu"] / max(seconds, 1e-6)
+    return int(min(max(1, blocks * min(wanted, 8.0)), longest))
 
 
 def _check(
@@ -261,12 +277,20 @@ def _check(
 
 
 def _plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -> Plan:
-    numbers = POOL_GROUP_NUMBERS if stream.shared and stream.pool else GROUP_NUMBERS
-    groups = -(-chains // max(1, numbers // stream.dim))
+    widest = GROUP_NUMBERS // stream.dim
+    if stream.shared and stream.pool:
+        widest = min(POOL_GROUP_NUMBERS // stream.dim, POOL_WEIGHTS // stream.pool)
+    # A Python function is asked for all chains at once.
+    groups = 1 if stream.failures is not None else -(-chains // max(1, widest))
     width = -(-chains // groups)
     noise_fits = BLOCK_NORMALS // (learner.noise_rows * stream.dim * width)
     evidence_fits = BLOCK_EVIDENCE // (stream.numbers * (1 if stream.shared else width))
     block = max(thin, min(LONGEST_BLOCK, _power_of_two(max(noise_fits, 8)), _power_of_two(max(evidence_fits, 1))))
+    held = thin * stream.numbers * (1 if stream.shared else width)
+    if block == thin and held > LARGEST_BLOCK:
+        raise ValueError(
+            f"thin is {thin}: so many steps of this stream's pools take {held / 2**28:.1f} GiB; give a smaller thin."
+        )
     trace_every = thin
     while trace_every * draws < steps:
         trace_every *= 2
@@ -343,7 +367,7 @@ def _zeros(plan: Plan) -> Sums:
     return Sums(info, Moments().init(plan.dim, plan.chains), counted)
 
 
-@partial(jax.jit, static_argnames=("plan",))
+@partial(jax.jit, static_argnames=("plan",), donate_argnames=("trace",))
 def _advance(plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, until: Array) -> tuple[State, Array, Sums]:
     """Blocks from where the state is until step ``until``, within or at the end of a block."""
 
@@ -451,6 +475,7 @@ def _chain_axis(plan: Plan, grouped: Any) -> np.ndarray:
 def _finish(
     plan: Plan,
     learner: InverseLearner,
+    shown: int | None,
     state: State,
     trace: Any,
     totals: Sums,
@@ -487,5 +512,5 @@ def _finish(
         mean=mean,
         covariance=covariance,
         diagnostics=diagnostics,
-        warnings=[*sentences, *warn_about_chains(diagnostics, learner, plan.chains)],
+        warnings=[*sentences, *warn_about_chains(diagnostics, learner, plan.chains, shown)],
     )

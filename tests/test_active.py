@@ -75,7 +75,7 @@ def test_the_law_of_a_chain():
 
 
 def test_bandwidths_of_infinite_variance_are_refused():
-    with pytest.raises(ValueError, match=r"infinite variance from a bandwidth of 0\.424"):
+    with pytest.raises(ValueError, match=r"infinite variance from a bandwidth of 0\.424 on; give a smaller one"):
         active(step_size=MU, spread=0.3, bandwidth=0.43)
     with pytest.raises(ValueError, match=r"infinite variance from a bandwidth of 0\.3"):
         active(step_size=MU, spread=0.3, bandwidth=0.3, kernel="fourth_order")
@@ -98,8 +98,19 @@ def test_any_function_can_be_asked():
     mine, native = run(learner, oracle(gradient, 2), **options), run(learner, questions(traced), **options)
     assert mine.positions == pytest.approx(native.positions, abs=1e-5)
     assert shapes == {(7, 2)}
-    with pytest.raises(Exception, match="answer with one gradient per point"):
+
+
+def test_a_function_that_fails_is_named():
+    learner = active(step_size=1e-2, spread=0.2)
+    options = {"steps": 40, "chains": 7}
+    with pytest.raises(ValueError, match="one gradient per point"):
         run(learner, oracle(lambda points: points[:, 0], 2), **options)
+    with pytest.raises(ValueError, match="NaN or an infinity at 7 of 7 points"):
+        run(learner, oracle(lambda points: points * np.nan, 2), **options)
+    with pytest.raises(ZeroDivisionError):
+        run(learner, oracle(lambda points: points / (1 // 0), 2), **options)
+    with pytest.raises(TypeError, match="give a function"):
+        oracle(3, 2)
 
 
 def test_a_bandwidth_far_from_the_spread_is_warned_about_in_many_dimensions():

@@ -40,6 +40,11 @@ def test_the_examples_of_pools_and_questions():
     assert np.isfinite(names["chains"].covariance).all()
 
 
+def test_nothing_is_left_to_fill_in():
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+        assert not re.search(r"PLACEHOLDER|TODO|FIXME|CHAINS at", page.read_text()), page.name
+
+
 def test_links_between_pages_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):

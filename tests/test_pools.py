@@ -1,20 +1,22 @@
 """The multi-kernel learner and its pools: weights, algebra, the L → ∞ limit, and streams that show pools."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import ks_2samp
+from scipy.stats import chi2, ks_2samp, kstest
 
 from onlooker import OnlookerWarning, run
 from onlooker.density import standard_normal
 from onlooker.field.kernel_regression import neighbours
-from onlooker.inverse import LISTING_RESET, Reset, multikernel, passive
+from onlooker.inverse import Reset, listing_reset, multikernel, passive
 from onlooker.kernels import epanechnikov, gaussian, truncated_gaussian
 from onlooker.learners.agents import independent, independent_pools, questions, running_pools
 from onlooker.learners.reward import NoisyReward
-from onlooker.learners.shortcut import nearest_of_pools
+from onlooker.learners.shortcut import _chi_square, nearest_of_pools
 from onlooker.observe.observation import Observation, Observations
 from onlooker.observe.stream import pooled, recorded
 from onlooker.reward.diagnostics import agents_per_pool
@@ -47,6 +49,16 @@ def test_update_equals_its_formula_and_forgets_the_order_of_the_pool(pool):
     assert moved == pytest.approx(formula(*pool), rel=1e-12)
     assert again == pytest.approx(np.asarray(moved), rel=1e-12)
     assert info.distance == pytest.approx(np.linalg.norm(seen.point - position, axis=1).min(), rel=1e-10)
+
+
+def test_an_observation_far_out_changes_no_weight_wherever_it_stands():
+    """In float32, as used: ‖α − θ‖² by matrix products must not be taken about an outlier."""
+    points = np.random.default_rng(0).standard_normal((100, 2)).astype(np.float32)
+    alone = np.asarray(neighbours(jnp.zeros(2), jnp.asarray(points), gaussian, 0.1).weight)
+    for place in (0, 20, 99):
+        more = np.insert(points, place, 1e4, axis=0)
+        weight = np.asarray(neighbours(jnp.zeros(2), jnp.asarray(more), gaussian, 0.1).weight)
+        assert np.delete(weight, place) == pytest.approx(alone, abs=1e-4)
 
 
 def test_a_pool_of_one_is_followed_wherever_it_is(pool):
@@ -121,15 +133,20 @@ def test_the_law_of_a_chain_has_the_bandwidth_in_it():
     assert normal_p_value(chains.positions[:, 0], 1.0) < FALSE_ALARM
 
 
-def test_resampling_has_the_same_mean_and_more_variance(pool):
-    position, seen, _ = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), pool)
-    learner = multikernel(step_size=MU, bandwidth=1.0, average="resampled")
-    noise = jax.random.normal(jax.random.key(0), (100_000, 2, 3)).at[:, 0].set(0)
-    moves = np.asarray(jax.vmap(lambda one: learner.step(position, seen, one)[0])(noise)) - np.asarray(position)
-    weighted = MU / 2 * np.asarray(neighbours(position, seen.point, gaussian, 1.0).average(seen.gradient))
-    error = moves.std(axis=0) / np.sqrt(len(moves))
-    assert (np.abs(moves.mean(axis=0) - weighted) < 5 * error).all()
-    assert (moves.std(axis=0) > 0.2 * MU).all()
+def test_resampling_has_the_same_mean_and_more_variance():
+    """Over pools: with ten neighbours or so the weighted average has a fraction of the variance of one of them."""
+    reward = NoisyReward(2, lambda point: -jnp.sum(point * point) / 2, 1.0)
+    pools = independent_pools(reward, standard_normal(2), 100, same_sample=False, shared=True)
+    _, seen = pools.draw(pools.data, (), jax.random.key(0), 4000, None)
+    noise = jax.random.normal(jax.random.key(1), (4000, 2, 2)).at[:, 0].set(0)
+    moves = {}
+    for average in ("weighted", "resampled"):
+        step = multikernel(step_size=MU, bandwidth=0.3, average=average).step
+        moved, _ = jax.vmap(step, in_axes=(None, 0, 0))(jnp.zeros(2), seen, noise)
+        moves[average] = np.asarray(moved) / (MU / 2)
+    difference = moves["resampled"] - moves["weighted"]
+    assert (np.abs(difference.mean(axis=0)) < 5 * difference.std(axis=0) / 4000**0.5).all()
+    assert (moves["resampled"].var(axis=0) > 5 * moves["weighted"].var(axis=0)).all()
 
 
 def test_the_listings_reset_is_counted_and_makes_no_nan(pool):
@@ -145,7 +162,7 @@ def test_the_listings_reset_is_counted_and_makes_no_nan(pool):
     assert float(info.reset) == 1
 
     flat = NoisyReward(124, lambda point: 0 * jnp.sum(point))
-    learner = multikernel(step_size=2.5e-4, bandwidth=0.1**0.5, reset=LISTING_RESET)
+    learner = multikernel(step_size=2.5e-4, bandwidth=0.1**0.5, reset=listing_reset(124))
     with pytest.warns(OnlookerWarning, match="reset"):
         result = run(learner, nearest_of_pools(flat, 100), steps=4000, chains=2, start=np.full(124, 20.0))
     assert result.diagnostics["resets"] >= 2
@@ -179,6 +196,37 @@ def test_few_agents_in_a_pool_are_warned_about_once():
         else:
             result = run(learner, pooled(recorded(seen), 100), chains=4)
         assert any("agents on average" in warning for warning in result.warnings) == (per_pool == 1)
+    shuffled = Observations(points, -points, agents=generator.permutation(mixed))
+    for size in (10, 30, 50):
+        result = run(learner, pooled(recorded(shuffled), size), chains=4)
+        assert not any("agents on average" in warning for warning in result.warnings)
+
+
+def test_pools_of_equal_size_share_what_was_compiled():
+    learner = multikernel(step_size=1e-3, bandwidth=0.5)
+    rows = np.random.default_rng(0).standard_normal((3, 640, 2))
+    engine = sys.modules["onlooker.run"]
+    run(learner, pooled(recorded(Observations(rows[0], rows[0])), 10), chains=4)
+    compiled = engine._advance._cache_size()
+    for record in rows[1:]:
+        run(learner, pooled(recorded(Observations(record, record)), 10), chains=4)
+    assert engine._advance._cache_size() == compiled
+
+
+def test_a_lost_chain_leaves_the_numbers_of_the_others_alone():
+    learner = multikernel(step_size=1e-3, bandwidth=0.5)
+    points = np.random.default_rng(0).standard_normal((6400, 2))
+    pools = pooled(recorded(Observations(points, -points)), 100)
+    good = run(learner, pools, chains=8, start=np.zeros(2))
+
+    def lose(position, increment):
+        return jnp.where(position > 1e3, jnp.nan, position + increment), 0 * position[0]
+
+    wild = multikernel(step_size=1e-3, bandwidth=0.5, confine=lose)
+    bad = run(wild, pools, chains=8, start=np.where(np.arange(8)[:, None] == 3, 2e3, np.zeros((8, 2))))
+    assert bad.diagnostics["lost_chains"] == 1
+    assert bad.diagnostics["kernel_ess"] == pytest.approx(good.diagnostics["kernel_ess"], rel=0.05)
+    assert np.isfinite(bad.diagnostics["nearest_distance"])
 
 
 def test_a_pool_far_away_is_warned_about_with_its_numbers():
@@ -191,6 +239,19 @@ def test_a_pool_far_away_is_warned_about_with_its_numbers():
     for sign in (f"kernel ESS {result.diagnostics['kernel_ess']:.2f}", "bandwidths away on average"):
         assert sum(sign in str(warning.message) for warning in caught) == 1
         assert sum(sign in warning for warning in result.warnings) == 1
+
+
+@pytest.mark.parametrize("freedom", [9, 123])
+def test_chi_square_numbers(freedom):
+    draws = np.asarray(_chi_square(jax.random.key(1), freedom, (200_000,)))
+    assert kstest(draws, chi2(freedom).cdf).pvalue > FALSE_ALARM
+    assert kstest(draws, chi2(freedom + 0.1 * (freedom / 9) ** 0.5).cdf).pvalue < FALSE_ALARM
+
+
+def test_a_shortcut_that_shows_too_few_says_so():
+    flat = NoisyReward(12, lambda point: 0 * jnp.sum(point))
+    with pytest.warns(OnlookerWarning, match="nearest 4 of a pool"):
+        run(multikernel(step_size=1e-3, bandwidth=1.0), nearest_of_pools(flat, 100), steps=64, chains=2)
 
 
 def test_the_shortcut_has_the_law_of_whole_pools():
@@ -234,6 +295,15 @@ def test_what_cannot_be_pooled_or_averaged_is_refused():
         pooled(recorded(seen), 0)
     with pytest.raises(ValueError, match="size is 11 but the stream holds 10"):
         pooled(recorded(seen), 11)
+    with pytest.raises(TypeError, match="make a stream with recorded"):
+        pooled(seen, 2)
+    assert pooled(recorded(seen), 5.0).length == 2
+    huge = independent_pools(NoisyReward(124, jnp.sum), standard_normal(124), 65_536, shared=True)
+    with pytest.raises(ValueError, match="give a smaller thin"):
+        run(LEARNER, huge, steps=256, chains=4, thin=256)
+    for reset in (True, (1.0, 2.0), Reset(float("nan"), 0.1)):
+        with pytest.raises(ValueError, match="give a Reset"):
+            multikernel(step_size=1e-3, bandwidth=0.1, reset=reset)
     with pytest.raises(ValueError, match="already"):
         pooled(pooled(recorded(seen), 2), 2)
     with pytest.raises(ValueError, match="at least one observation"):

@@ -1,7 +1,11 @@
 """The engine: cutting a run never changes it, it is traced once, and every kind of evidence fits."""
 
+import contextlib
 import gc
 import importlib
+import os
+import signal
+import time
 import weakref
 
 import jax
@@ -16,7 +20,7 @@ from onlooker.learners.reward import NoisyReward
 from onlooker.noise import normal_and_coin
 from onlooker.noise import standard_normal as noise_normal
 from onlooker.observe.observation import Observation, Observations
-from onlooker.observe.stream import recorded, simulated
+from onlooker.observe.stream import oracle, recorded, simulated
 from onlooker.reward.accumulate import Grid, Marginals
 from onlooker.run import run
 
@@ -175,28 +179,35 @@ def test_streams_of_their_own_differ_and_a_shared_one_does_not():
 
 
 def test_ctrl_c_returns_what_has_been_done(seen, learner, monkeypatch):
-    class Interrupting:
-        def __init__(self, *arguments):
-            self.calls = 0
+    @contextlib.contextmanager
+    def pressed_at_the_first_report(*arguments):
+        yield lambda done: os.kill(os.getpid(), signal.SIGINT) if done < 5000 else None
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            return False
-
-        def __call__(self, done):
-            self.calls += 1
-            if self.calls == 1:
-                raise KeyboardInterrupt
-
-    monkeypatch.setitem(engine.CALL_NUMBERS, "cpu", 1)
-    monkeypatch.setattr(engine, "progress_bar", Interrupting)
+    monkeypatch.setattr(engine, "progress_bar", pressed_at_the_first_report)
+    before = signal.getsignal(signal.SIGINT)
     result = run(learner, recorded(seen), chains=100, grid=GRID)
     assert result.interrupted
     assert 0 < result.steps < 5000
     assert result.histogram.counts.sum() == 100 * result.steps / 8
     assert "interrupted after" in " ".join(result.warnings)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_is_heard_while_a_slow_function_is_asked():
+    """The length of a call follows the clock: 2000 questions of 2 ms are not one."""
+    asked = []
+
+    def slow(points):
+        time.sleep(0.002)
+        asked.append(len(points))
+        if len(asked) == 300:
+            os.kill(os.getpid(), signal.SIGINT)
+        return -points
+
+    result = run(classical(step_size=1e-2), oracle(slow, 2), steps=8192, chains=300, thin=8, draws=8)
+    assert result.interrupted
+    assert 0 < result.steps < 8192
+    assert set(asked) == {300}
 
 
 def test_a_broken_progress_bar_breaks_nothing(seen, learner, monkeypatch, capsys):

@@ -48,18 +48,23 @@ class Neighbours(NamedTuple):
 
 def neighbours(position: Array, point: Array, kernel: Kernel, bandwidth: float) -> Neighbours:
     """The pool ``point`` (L, dim) as seen from ``position`` (dim,), written for one chain."""
-    if kernel.log_profile is None:
-        raise ValueError(f"kernel {kernel.name!r} takes negative values and has no log weights; use 'gaussian'.")
     dim = position.shape[-1]
-    # About a point of the pool: a common offset would swamp the differences that ‖α‖² − 2α·θ + ‖θ‖² is made of.
-    here, there = position - point[0], point - point[0]
+    # A common offset would swamp the differences that ‖α‖² − 2α·θ + ‖θ‖² is made of.
+    centre = _middle(point[0], point[len(point) // 2], point[-1])
+    here, there = position - centre, point - centre
     across = jnp.matmul(there, here, precision=PRECISION)
     squared = jnp.maximum(jnp.sum(here * here) - 2 * across + jnp.sum(there * there, axis=-1), 0)
     scaled = squared / bandwidth**2
-    log_weight = kernel.log_profile(scaled, dim) - kernel.log_profile(jnp.zeros_like(scaled[0]), dim)
+    log_weight = kernel.log_at(scaled, dim) - kernel.log_at(jnp.zeros_like(scaled[0]), dim)
     top = jnp.max(log_weight)
     reached = top > -jnp.inf
     weight = jnp.where(reached, jnp.exp(log_weight - jnp.where(reached, top, 0)), 0)
     total = jnp.where(reached, jnp.sum(weight), 1)
     ess = jnp.where(reached, total * total / jnp.maximum(jnp.sum(weight * weight), 1e-30), 0)
     return Neighbours(weight / total, top + jnp.log(total), ess, jnp.sqrt(jnp.min(squared)))
+
+
+def _middle(first: Array, second: Array, third: Array) -> Array:
+    """The median of three: of a pool's members, one that is far out does not move it."""
+    low, high = jnp.minimum(first, second), jnp.maximum(first, second)
+    return jnp.maximum(low, jnp.minimum(high, third))

@@ -4,14 +4,13 @@ from onlooker.inverse.active import active
 from onlooker.inverse.base import Info, InverseLearner, PoolInfo
 from onlooker.inverse.classical import classical
 from onlooker.inverse.confine import ball, fade, nowhere
-from onlooker.inverse.multikernel import LISTING_RESET, Reset, multikernel
+from onlooker.inverse.multikernel import Reset, listing_reset, multikernel
 from onlooker.inverse.naive import naive
 from onlooker.inverse.nonreversible import nonreversible
 from onlooker.inverse.passive import passive
 from onlooker.inverse.reweighted import reweighted
 
 __all__ = [
-    "LISTING_RESET",
     "Info",
     "InverseLearner",
     "PoolInfo",
@@ -20,6 +19,7 @@ __all__ = [
     "ball",
     "classical",
     "fade",
+    "listing_reset",
     "multikernel",
     "naive",
     "nonreversible",

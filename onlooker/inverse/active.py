@@ -52,8 +52,7 @@ def active(
     if kernel.tail * bandwidth >= math.sqrt(2) * spread:
         raise ValueError(
             f"bandwidth is {bandwidth:g} and spread {spread:g}: the weights of kernel {kernel.name!r} have infinite "
-            f"variance from a bandwidth of {math.sqrt(2) * spread / kernel.tail:.3g}; leave it out to have it equal "
-            "the spread."
+            f"variance from a bandwidth of {math.sqrt(2) * spread / kernel.tail:.3g} on; give a smaller one."
         )
     root = math.sqrt(step_size)
 

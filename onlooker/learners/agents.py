@@ -84,6 +84,7 @@ def independent_pools(
     if not same_sample:
         return pooled(independent(reward, density, shared=shared), size)
     check_whole(size=size)
+    size = int(size)
 
     def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
         point_key, xi_key = jax.random.split(key)
@@ -153,7 +154,9 @@ def running(
 
     def init(data: Any, key: Array, lanes: int | None) -> tuple[Any, Any]:
         point = _points(density, key, 1, lanes)[0]
-        return (point, fresh(point), jnp.zeros(point.shape[-1], jnp.int32)), reward.begin(data, key, lanes)
+        return (point, fresh(point), jnp.zeros(point.shape[-1], jnp.int32)), reward.begin(
+            data, jax.random.fold_in(key, 1), lanes
+        )
 
     def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
         agents, rows = carry
@@ -234,8 +237,9 @@ def simulate(
     """
     if order not in ("sequential", "interleaved"):
         raise ValueError(f"order is {order!r}; choose 'sequential' or 'interleaved'.")
-    if agents < 1 or horizon < 1:
-        raise ValueError(f"agents is {agents} and horizon {horizon}; both must be at least 1.")
+    check_whole(agents=agents, horizon=horizon, parallel=parallel)
+    if order == "interleaved" and stop is not None:
+        raise ValueError("stop is for sequential agents; interleaved ones take their turns to the horizon.")
     rule = _rule(learning_rate, optimizer)
     move = jax.vmap(_agent_step(reward, rule), in_axes=-1, out_axes=-1)
     ends = jax.vmap(_ending(None, stop), in_axes=(None, -1, -1, -1))

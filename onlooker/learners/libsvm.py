@@ -6,6 +6,7 @@ it is in neither; its sum is checked wherever it comes from.
 
 import bz2
 import hashlib
+import math
 import os
 from pathlib import Path
 
@@ -16,6 +17,8 @@ __all__ = ["Table", "a9a", "read"]
 
 A9A_ADDRESS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/a9a"
 A9A_SHA256 = "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"
+# A table of more would not fit in memory.
+MOST_FEATURES = 100_000
 A9A_ROWS, A9A_FEATURES = 32_561, 123
 
 Table = tuple[np.ndarray, np.ndarray]
@@ -28,7 +31,7 @@ def read(path: str | Path, features: int | None = None) -> Table:
         return _parse(_content(path).decode(), features)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror or error}); give a LIBSVM text file.") from None
-    except (UnicodeDecodeError, ValueError) as error:
+    except (EOFError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"{path} is not in LIBSVM format ({error}).") from None
 
 
@@ -37,11 +40,11 @@ def a9a() -> Table:
     folder = os.environ.get("ONLOOKER_DATA")
     local = [Path(folder) / name for name in ("a9a", "a9a.bz2")] if folder else []
     found = next((path for path in local if path.is_file()), None)
-    path = Path(_download()) if found is None else found
+    path = Path(_download(folder)) if found is None else found
     try:
         content = _content(path)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror or error}); fetch a9a again.") from None
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); fetch a9a again.") from None
     if hashlib.sha256(content).hexdigest() != A9A_SHA256:
         raise ValueError(f"{path} is not the a9a that this was written for (its sha256 differs); fetch it again.")
     features, labels = _parse(content.decode(), A9A_FEATURES)
@@ -50,14 +53,15 @@ def a9a() -> Table:
     return features, labels
 
 
-def _download() -> str:
+def _download(folder: str | None) -> str:
     cache = pooch.os_cache("onlooker")
+    looked = "ONLOOKER_DATA is not set" if folder is None else f"{folder}, which ONLOOKER_DATA names, has no a9a"
     try:
         return pooch.retrieve(A9A_ADDRESS, known_hash=f"sha256:{A9A_SHA256}", fname="a9a", path=cache)
     except Exception as error:
         raise ValueError(
-            f"the a9a data could not be downloaded ({type(error).__name__}); put a9a or a9a.bz2 from {A9A_ADDRESS} in "
-            "a folder and name it in ONLOOKER_DATA."
+            f"{looked}, and it could not be downloaded ({type(error).__name__}); put a9a or a9a.bz2 from {A9A_ADDRESS} "
+            "in a folder and name it in ONLOOKER_DATA."
         ) from None
 
 
@@ -76,7 +80,7 @@ def _parse(text: str, features: int | None) -> Table:
             continue
         for entry in words[1:]:
             column, separator, value = entry.partition(":")
-            if not separator or int(column) < 1:
+            if not separator or not 1 <= int(column) <= MOST_FEATURES or not math.isfinite(float(value)):
                 raise ValueError(f"row {len(labels) + 1} has the entry {entry!r}; write feature:value, from 1")
             rows.append(len(labels))
             columns.append(int(column) - 1)

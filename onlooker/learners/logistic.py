@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from onlooker.check import check_positive
 from onlooker.learners.libsvm import a9a
 from onlooker.learners.reward import batch_shape, sweep
 
@@ -35,12 +36,13 @@ class Logistic:
     features
         (rows, features) without the bias.
     labels
-        (rows,), positive for y = 1.
+        (rows,) of two values, the larger for y = 1.
     weight
         T, how many rows' weight the likelihood has.
     order
-        "random": a row at random at every step. "cyclic": one after another from the first, all lanes alike.
-        "rotated": one after another, each lane from a row of its own choosing.
+        "random": a row at random at every step. "rotated": one after another, each lane from a row of its own choosing.
+        "cyclic": one after another from the first, all lanes alike, as in the paper; for agents that is a trap (see
+        `mixture.Sweep`).
     sweep_rows
         Rows in a cyclic sweep; by default all.
     """
@@ -52,6 +54,8 @@ class Logistic:
     sweep_rows: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("features", "labels"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name)))
         if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1] or not len(self.labels):
             raise ValueError(
                 f"features has shape {self.features.shape} and labels {self.labels.shape}; give (rows, features) and "
@@ -59,6 +63,11 @@ class Logistic:
             )
         if not (np.isfinite(self.features).all() and np.isfinite(self.labels).all()):
             raise ValueError("features or labels hold a NaN or an infinity; drop those rows.")
+        if len(np.unique(self.labels)) > 2:
+            raise ValueError(f"labels has {len(np.unique(self.labels))} different values; give two classes.")
+        check_positive(weight=self.weight)
+        if self.sweep_rows is not None and not 1 <= self.sweep_rows <= len(self.labels):
+            raise ValueError(f"sweep_rows is {self.sweep_rows}; it must be from 1 to the {len(self.labels)} rows.")
         if self.order not in ("random", "cyclic", "rotated"):
             raise ValueError(f"order is {self.order!r}; choose 'random', 'cyclic' or 'rotated'.")
 
@@ -74,7 +83,9 @@ class Logistic:
     def data(self) -> Rows:
         bias = np.ones((self.rows, 1), np.float32)
         features = np.concatenate([bias, self.features.astype(np.float32)], axis=1)
-        return Rows(jnp.asarray(features), jnp.asarray((self.labels > 0).astype(np.float32)))
+        values = np.unique(self.labels)
+        ones = self.labels == values[-1] if len(values) == 2 else self.labels > 0
+        return Rows(jnp.asarray(features), jnp.asarray(ones.astype(np.float32)))
 
     def begin(self, data: Rows, key: Array, lanes: int | None) -> Array:
         """Each lane's first row."""
@@ -101,7 +112,7 @@ class Logistic:
         return self.weight * likelihood - jnp.sum(jnp.abs(point))
 
 
-def on_a9a(order: str = "cyclic", sweep_rows: int | None = None) -> Logistic:
+def on_a9a(order: str = "random", sweep_rows: int | None = None) -> Logistic:
     """Example 2: a9a, N = 124, T = 10."""
     features, labels = a9a()
     return Logistic(features, labels, 10.0, order, sweep_rows)

@@ -46,7 +46,7 @@ def nearest_of_pools(reward: Reward, size: int, *, keep: int = 4) -> Stream:
         L.
     keep
         How many are made, at the most ``size``. Exact in law for a learner that would give the others no weight: its
-        kernel ESS must be well below ``keep``.
+        kernel ESS must be well below ``keep``, and `run` warns when it is not.
     """
     check_whole(size=size, keep=keep)
     if keep > size or reward.dim < FEWEST_DIMENSIONS:
@@ -72,7 +72,10 @@ def nearest_of_pools(reward: Reward, size: int, *, keep: int = 4) -> Stream:
         point = pool.along[nearest, None] * ahead + radius[:, None] * sideways
         return Observation(point, jax.vmap(reward.sample_gradient, in_axes=(0, None))(point, pool.xi))
 
-    return simulated(reward.dim, draw, init=reward.begin, data=reward.data, answer=answer, pool=keep)
+    numbers = 6 * size + (2 * keep + 1) * reward.dim
+    return simulated(
+        reward.dim, draw, init=reward.begin, data=reward.data, answer=answer, pool=size, shown=keep, numbers=numbers
+    )
 
 
 def _chi_square(key: Array, freedom: int, shape: tuple[int, ...]) -> Array:

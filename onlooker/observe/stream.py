@@ -49,7 +49,13 @@ class Stream:
     observations
         What a recorded stream was made from.
     pool
-        L, how many observations a step shows; ``None`` for one that is not a pool.
+        L, how many observations a step's pool has; ``None`` for a stream of single observations.
+    shown
+        How many of the pool are shown, for a simulator that leaves out those too far to count.
+    numbers
+        How many numbers a step takes for one chain; by default a point's and a gradient's for each observation.
+    failures
+        For answers from a Python function: what it raised. ``None`` when they are not.
     """
 
     dim: int
@@ -61,11 +67,13 @@ class Stream:
     length: int | None = None
     observations: Observations | None = None
     pool: int | None = None
+    shown: int | None = None
+    numbers: int = 0
+    failures: list[Exception] | None = None
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers one step shows one chain."""
-        return 2 * self.dim * (self.pool or 1)
+    def __post_init__(self) -> None:
+        if not self.numbers:
+            object.__setattr__(self, "numbers", 2 * self.dim * (self.pool or 1))
 
 
 def recorded(observations: Observations, dtype: Any = jnp.float32) -> Stream:
@@ -97,18 +105,29 @@ def pooled(stream: Stream, size: int) -> Stream:
     A pool must mix many agents: interleave them, shuffle the rows, or have learners drawn anew. One agent's
     consecutive rows are one place seen ``size`` times.
     """
+    if not isinstance(stream, Stream):
+        raise TypeError(f"stream is {type(stream).__name__}; make a stream with recorded(observations).")
     check_whole(size=size)
+    size = int(size)
     if stream.answer is not None or stream.pool is not None:
         raise ValueError("stream is already one of pools or of answers; pool a stream of single observations.")
     if stream.length is not None and size > stream.length:
         raise ValueError(f"size is {size} but the stream holds {stream.length} observations; make smaller pools.")
 
-    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Any]:
-        carry, evidence = stream.draw(data, carry, key, steps * size, lanes)
-        return carry, jax.tree.map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), evidence)
-
     length = None if stream.length is None else stream.length // size
-    return replace(stream, draw=draw, length=length, pool=size)
+    return replace(stream, draw=_PooledDraw(stream.draw, size), length=length, pool=size, numbers=0)
+
+
+@dataclass(frozen=True)
+class _PooledDraw:
+    """``size`` observations a step. Equal ones are equal, so that what was compiled for one serves the next."""
+
+    draw: Callable[[Any, Any, Array, int, int | None], tuple[Any, Any]]
+    size: int
+
+    def __call__(self, data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Any]:
+        carry, evidence = self.draw(data, carry, key, steps * self.size, lanes)
+        return carry, jax.tree.map(lambda leaf: leaf.reshape(steps, self.size, *leaf.shape[1:]), evidence)
 
 
 def simulated(
@@ -120,9 +139,11 @@ def simulated(
     shared: bool = False,
     answer: Callable[[Array, Any], Any] | None = None,
     pool: int | None = None,
+    shown: int | None = None,
+    numbers: int = 0,
 ) -> Stream:
     """An endless simulated stream."""
-    return Stream(dim, init, draw, data, shared, answer, pool=pool)
+    return Stream(dim, init, draw, data, shared, answer, pool=pool, shown=shown, numbers=numbers)
 
 
 def oracle(gradient: Callable[[np.ndarray], Any], dim: int) -> Stream:
@@ -132,27 +153,45 @@ def oracle(gradient: Callable[[np.ndarray], Any], dim: int) -> Stream:
     ----------
     gradient
         ``gradient(points)``, from NumPy points (chains, dim) to ascent gradients (chains, dim), noisy or not. It is
-        called once per step for a group of chains at a time; its randomness is its own, not the run's seed's.
+        called once per step, for all chains; its randomness is its own, not the run's seed's.
     dim
         Dimension of the points.
     """
     check_whole(dim=dim)
+    if not callable(gradient):
+        raise TypeError(f"gradient is {type(gradient).__name__}; give a function from points to gradients.")
+    failures: list[Exception] = []
 
     def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Array]:
         return carry, jnp.zeros((steps, lanes))
 
     def asked(points: Any) -> np.ndarray:
         points = np.asarray(points)
-        answers = np.asarray(gradient(points.reshape(-1, dim)))
-        if answers.shape != (points.size // dim, dim):
-            raise ValueError(
-                f"gradient answered with shape {answers.shape} to points of shape {(points.size // dim, dim)}; "
-                "answer with one gradient per point."
-            )
+        try:
+            answers = _checked_answers(gradient(points.reshape(-1, dim)), (points.size // dim, dim))
+        except Exception as error:
+            failures.append(error)
+            raise
         return answers.reshape(points.shape).astype(points.dtype)
 
     def answer(point: Array, nothing: Array) -> Observation:
         shape = jax.ShapeDtypeStruct(point.shape, point.dtype)
         return Observation(point, jax.pure_callback(asked, shape, point, vmap_method="expand_dims"))
 
-    return simulated(dim, draw, answer=answer)
+    return replace(simulated(dim, draw, answer=answer), failures=failures)
+
+
+def _checked_answers(answers: Any, shape: tuple[int, int]) -> np.ndarray:
+    array = np.asarray(answers)
+    if array.shape != shape:
+        raise ValueError(
+            f"gradient answered with shape {array.shape} to points of shape {shape}; give one gradient per point."
+        )
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"gradient answered with numbers of type {array.dtype}; answer with real ones.")
+    lost = int(np.count_nonzero(~np.isfinite(array).all(axis=1)))
+    if lost:
+        raise ValueError(
+            f"gradient answered with a NaN or an infinity at {lost} of {len(array)} points; answer with finite ones."
+        )
+    return array

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.stats import chi2
+from scipy.optimize import brentq
+from scipy.stats import chi2, ncx2
 
 from onlooker.density import standard_normal
 from onlooker.field.kernel_regression import neighbours
@@ -69,9 +70,11 @@ def show_ess(folder: Path) -> None:
 def chains_needed(dim: int, bandwidth: float) -> float:
     """Chains from N(0, I) so that every other observation from N(0, I) passes within a bandwidth of one of them.
 
-    For one chain ‖θ − α‖²/2 ~ χ²(N).
+    For one chain, given θ, ‖θ − α‖² ~ χ²(N) with non-centrality ‖θ‖²; M of them all miss with E(1 − p(θ))^M.
     """
-    return float(np.log(2) / -np.log1p(-chi2.cdf(bandwidth**2 / 2, dim)))
+    norms = chi2.ppf((np.arange(2000) + 0.5) / 2000, dim)
+    log_miss = np.log1p(-ncx2.cdf(bandwidth**2, dim, norms))
+    return float(np.exp(brentq(lambda log_chains: np.exp(np.exp(log_chains) * log_miss).mean() - 0.5, 0, 40)))
 
 
 def chain_error(dim: int, chains: int, seeds: int = 6, steps: int = 20_000) -> float:

@@ -15,7 +15,7 @@ STEP, KERNEL_VARIANCE, POOL = 2.5e-4, 0.1, 100
 
 
 def steps_until_nan(reward: Logistic, seed: int, steps: int) -> tuple[int, int]:
-    """How many steps the chain lasts, at the most ``steps``, and how often it was reset before."""
+    """How many steps the chain lasts, at the most ``steps``, and how often it was reset, the last time included."""
     features, labels = (np.asarray(part, float) for part in reward.data)
     rows = reward.sweep_rows or reward.rows
     generator = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ for f = 1 and f = θ_j: it needs neither draws nor the normalisation, but a π t
 assumes too. Either way there is one independent look per agent.
 """
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -43,6 +44,7 @@ FEWEST_NEIGHBOURS = 1.5
 FARTHEST_NEIGHBOUR = 3.0
 # Pools of 100 from 50 agents double the distance that those from 100 have on Example 1, 10 multiply it by five.
 FEWEST_AGENTS = 50
+MANY_AGENTS = 100
 # Pools looked at for it.
 POOLS_LOOKED_AT = 1000
 # Below this many independent units nothing is said.
@@ -181,14 +183,20 @@ def kernel_ess(weight: np.ndarray, weight_squared: np.ndarray) -> float:
 
 
 def reported(sums: dict[str, np.ndarray], steps: int) -> dict[str, float]:
-    """What the steps reported, (chain,) sums by name, as numbers about the run."""
+    """What the steps reported, (chain,) sums by name, as numbers about the run; lost chains are left out.
+
+    The kernel ESS of single observations is over the run, that of pools over a pool, the mean over steps that reach it.
+    """
+    kept = np.isfinite(np.stack(list(sums.values()))).all(axis=0)
+    sums = {name: total[kept] if kept.any() else total for name, total in sums.items()}
     means = {name: float(np.mean(total) / steps) for name, total in sums.items()}
     shares = {"nearest_distance": means["distance"], "projected_share": means["projected"]}
     if "weight" in sums:
         ess = kernel_ess(sums["weight"], sums["weight_squared"])
         return {"kernel_weight": means["weight"], "kernel_ess": ess, **shares}
     resets = round(float(np.sum(sums["reset"])))
-    return {"kernel_ess": means["kernel_ess"], **shares, "empty_share": means["empty"], "resets": resets}
+    reached = means["kernel_ess"] / max(1 - means["empty"], 1e-9)
+    return {"kernel_ess": reached, **shares, "empty_share": means["empty"], "resets": resets}
 
 
 def rhat(samples: np.ndarray) -> float:
@@ -202,9 +210,16 @@ def rhat(samples: np.ndarray) -> float:
     return float(np.sqrt((half - 1) / half + between / np.maximum(within, 1e-300)).max())
 
 
-def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, chains: int) -> list[str]:
-    """Sentences about what the chains did."""
+def warn_about_chains(
+    diagnostics: dict[str, float], learner: InverseLearner, chains: int, shown: int | None = None
+) -> list[str]:
+    """Sentences about what the chains did; ``shown`` is how many of a pool they were shown, if not all."""
     warnings = []
+    if shown is not None and diagnostics["kernel_ess"] > shown / 2:
+        warnings.append(
+            f"the simulator shows the nearest {shown} of a pool, but {diagnostics['kernel_ess']:.1f} of them count: "
+            "others would too. Show more, or draw whole pools."
+        )
     if diagnostics["lost_chains"]:
         warnings.append(
             f"{diagnostics['lost_chains']:.0f} of {chains} chains left the numbers (NaN or infinite positions): take a "
@@ -222,7 +237,7 @@ def warn_about_chains(diagnostics: dict[str, float], learner: InverseLearner, ch
             "step_size or bandwidth."
         )
     if learner.info is PoolInfo:
-        warnings += _warn_about_neighbours(diagnostics, learner.settings["bandwidth"])
+        warnings += _warn_about_neighbours(diagnostics, learner.settings.get("bandwidth", math.inf))
     elif learner.settings.get("bandwidth") and diagnostics["kernel_ess"] < FEWEST_OBSERVATIONS:
         warnings.append(
             f"the kernel gave a chain only {diagnostics['kernel_ess']:.0f} observations' worth of gradients: the "
@@ -237,7 +252,7 @@ def _warn_about_neighbours(diagnostics: dict[str, float], bandwidth: float) -> l
         warnings.append(
             f"the pools average nothing (kernel ESS {diagnostics['kernel_ess']:.2f}, below {FEWEST_NEIGHBOURS}): one "
             "observation takes all the weight wherever it lies. Take larger pools or a larger bandwidth; in many "
-            "dimensions neither helps, and the samples say nothing about the reward."
+            "dimensions neither helps, and the chains follow the gradients of other places."
         )
     distance = diagnostics["nearest_distance"] / bandwidth
     if distance > FARTHEST_NEIGHBOUR:
@@ -269,10 +284,13 @@ def warn_about_pools(stream: Stream) -> list[str]:
     if stream.pool is None or stream.observations is None:
         return []
     agents = agents_per_pool(stream.observations, stream.pool)
-    if agents is None or agents >= min(FEWEST_AGENTS, stream.pool):
+    # Rows shuffled among MANY_AGENTS have the same agent twice now and then.
+    expected = MANY_AGENTS * (1 - (1 - 1 / MANY_AGENTS) ** stream.pool)
+    fewest = 0.9 * min(FEWEST_AGENTS, expected)
+    if agents is None or agents >= fewest:
         return []
     return [
         f"a pool of {stream.pool} observations comes from {agents:.1f} agents on average (fewer than "
-        f"{min(FEWEST_AGENTS, stream.pool)}): consecutive rows of an agent are one place seen again and again, and the "
+        f"{fewest:.0f}): consecutive rows of an agent are one place seen again and again, and the "
         "answer is biased. Shuffle the rows, or interleave agents."
     ]
