@@ -16,18 +16,18 @@ def seen():
     return simulate(REWARD, PI, agents=300_000, horizon=1, learning_rate=0.1)
 
 
-@pytest.fixture(scope="module")
-def result(seen):
-    return onlooker.reconstruct(seen.points, seen.gradients, density=PI, chains=128)
+@pytest.fixture(scope="module", params=["auto", "passive"])
+def result(request, seen):
+    return onlooker.reconstruct(seen.points, seen.gradients, density=PI, chains=128, method=request.param)
 
 
 def test_the_reward_comes_out(result):
-    assert result.method == "passive"
+    assert result.method in ("potential", "passive")
     assert result.warnings == []
     x = np.random.default_rng(0).uniform([-0.8, -0.6], [0.8, 1.6], (200, 2))
     truth = -(x[:, 0] ** 2) - 0.5 * (x[:, 1] - 0.5) ** 2
     difference = result.reward(x) - truth
-    assert np.std(difference) < 0.25
+    assert np.std(difference) < (0.25 if result.method == "passive" else 0.02)
     # The same numbers against the reward of the wrong sign: the test can tell.
     assert np.std(result.reward(x) + truth) > 0.5
     assert result.samples.shape[0] == 128
@@ -38,6 +38,40 @@ def test_nothing_is_said_where_nothing_was_seen(result):
     far = [[50.0, 50.0]]
     assert np.isnan(result.reward(far)).all()
     assert not result.explored(far).any()
+
+
+def test_error_bars_are_those_of_a_fit(result):
+    x = np.random.default_rng(0).uniform([-0.8, -0.6], [0.8, 1.6], (200, 2))
+    if result.method == "passive":
+        with pytest.raises(ValueError, match="fits a potential"):
+            result.reward_error(x)
+        return
+    error = result.reward_error(x)
+    assert ((error > 0) & (error < 0.05)).all()
+    assert np.isnan(result.reward_error([[50.0, 50.0]])).all()
+
+
+def test_it_needs_no_density_and_minds_no_units():
+    """Coordinates a thousand times apart; agents that run."""
+    reward = NoisyReward(2, lambda point: -(point[0] ** 2) - 0.5 * (point[1] - 0.5) ** 2, 0.5)
+    seen = simulate(reward, onlooker.standard_normal(2, 1.5), agents=1000, horizon=40, learning_rate=0.02)
+    scale = np.array([1000.0, 1e-3])
+    result = onlooker.reconstruct(seen.points * scale, seen.gradients / scale, agents=seen.agents, times=seen.times)
+    x = np.random.default_rng(0).uniform([-0.5, -0.3], [0.5, 1.3], (200, 2))
+    truth = -(x[:, 0] ** 2) - 0.5 * (x[:, 1] - 0.5) ** 2
+    assert np.std(result.reward(x * scale) - truth) < 0.04
+    assert result.warnings == []
+    assert result.diagnostics["rhat"] < 1.01
+
+
+def test_a_reward_too_steep_or_too_flat_is_told_with_a_beta():
+    points = np.random.default_rng(0).standard_normal((20_000, 2))
+    for factor, word in ((1e3, "all but one point"), (1e-3, "flat")):
+        result = onlooker.reconstruct(points, -factor * points)
+        (warning,) = [sentence for sentence in result.warnings if "spans" in sentence]
+        assert word in warning
+        suggested = float(warning.split("beta=")[1].split()[0])
+        assert onlooker.reconstruct(points, -factor * points, beta=suggested).warnings == []
 
 
 def test_it_draws_itself(result, tmp_path):
@@ -56,7 +90,7 @@ def test_refused_rows_are_counted(seen):
 
 def test_above_three_dimensions_there_are_samples_only():
     points = np.random.default_rng(0).standard_normal((3000, 5))
-    result = onlooker.reconstruct(points, -points, density=onlooker.standard_normal(5), chains=4)
+    result = onlooker.reconstruct(points, -points, density=onlooker.standard_normal(5), chains=4, method="passive")
     assert result.samples.shape[2] == 5
     with pytest.raises(ValueError, match="fits a potential"):
         result.reward(points[:3])
@@ -66,7 +100,7 @@ def test_above_three_dimensions_there_are_samples_only():
     ("options", "sentence"),
     [
         ({"method": "magic", "density": PI}, "method is 'magic'"),
-        ({}, "density is missing"),
+        ({"method": "passive"}, "density is missing"),
         ({"density": PI, "bandwidth": 0.0}, "bandwidth is 0.0"),
         ({"density": PI, "step_size": -1.0}, "step_size is -1.0"),
         ({"density": PI, "beta": 0.0, "step_size": 1.0}, "beta is 0.0"),
@@ -80,7 +114,7 @@ def test_above_three_dimensions_there_are_samples_only():
 def test_bad_input(options, sentence):
     points = np.random.default_rng(0).standard_normal((100, 2))
     with pytest.raises(ValueError, match=sentence):
-        onlooker.reconstruct(points, -points, **options)
+        onlooker.reconstruct(points, -points, **{"method": "passive", **options})
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -89,7 +123,7 @@ def test_frozen_chains_are_owned_up_to(seed):
     generator = np.random.default_rng(seed)
     points = generator.standard_normal((20_000, 2))
     noisy = -1e4 * points + 1e5 * generator.standard_normal((20_000, 2))
-    result = onlooker.reconstruct(points, noisy, density=PI, chains=16, seed=seed)
+    result = onlooker.reconstruct(points, noisy, density=PI, chains=16, seed=seed, method="passive")
     assert "the chains disagree" in " ".join(result.warnings)
 
 
@@ -106,8 +140,9 @@ def test_too_few_points_and_numbers_of_other_kinds():
     points = np.random.default_rng(0).standard_normal((60, 2))
     with pytest.raises(ValueError, match="10 usable observations"):
         onlooker.reconstruct(points[:10], -points[:10], density=PI)
-    result = onlooker.reconstruct(points, -points, density=PI, chains=2, bandwidth=np.float32(0.5), beta=np.int64(1))
-    assert result.warnings
+    options = {"density": PI, "chains": 2, "bandwidth": np.float32(0.5), "beta": np.int64(1)}
+    assert onlooker.reconstruct(points, -points, **options, method="passive").warnings
+    assert onlooker.reconstruct(points, -points, **options).samples.shape[0] == 2
 
 
 def test_all_points_equal():

@@ -1,0 +1,239 @@
+"""R̂(x) = Σ_p c_p Π_i cos(p_i u_i(x)) on a box, for up to three dimensions: conservative regression by sums alone.
+
+Minimises Σ‖g − ∇R̂(θ)‖²/σ² + Σ_p c_p²/s_p, a Gaussian-process prior with spectrum s. By cos a cos b = ½[cos(a−b) +
+cos(a+b)] the normal matrix is a look-up in S = Σ_k Π_i cos(m_i u_i(θ_k)), m_i up to twice the order. So the whole state
+is S and a right-hand side: constant memory, exact streaming, exponential forgetting, and hyper-parameters scored again
+without the data.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+__all__ = ["Box", "CosineFit", "CosineSums", "fit_cosines"]
+
+# Cosines per axis, by dimension: about 1300 coefficients at the most.
+ORDERS = {1: 96, 2: 36, 3: 11}
+CHUNK = 1 << 14
+# What the prior's length (in units of the box's half-width) and variance (in those of the gradients) may be.
+LENGTHS = (0.06, 0.1, 0.17, 0.3, 0.5, 0.8, 1.3)
+SCALES = 10.0 ** np.arange(-5, 5)
+# Gradients are never quite free of noise: this share of them keeps the normal matrix positive.
+LEAST_NOISE = 1e-9
+# The search over priors uses this share of the cosines of an axis, and hands so many to the full fit.
+SEARCH_SHARE = 0.5
+FINALISTS = 6
+LARGEST_EXPONENT = 50.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """The box that cosines live on."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def rate(self) -> np.ndarray:
+        """du/dx, with u from 0 to π across the box."""
+        return np.pi / (self.high - self.low)
+
+    def angles(self, points: np.ndarray) -> np.ndarray:
+        return (points - self.low) * self.rate
+
+    def holds(self, points: np.ndarray) -> np.ndarray:
+        return np.all((points > self.low) & (points < self.high), axis=1)
+
+
+def _waves(angle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos(mu) and sin(mu) for m < count, (count, n) each, by the three-term recurrence."""
+    cosine, sine = np.empty((2, count, len(angle)))
+    cosine[0], sine[0] = 1, 0
+    if count > 1:
+        cosine[1], sine[1] = np.cos(angle), np.sin(angle)
+    for wave in (cosine, sine):
+        for number in range(2, count):
+            wave[number] = 2 * cosine[1] * wave[number - 1] - wave[number - 2]
+    return cosine, sine
+
+
+def _products(factors: Sequence[np.ndarray]) -> np.ndarray:
+    """Σ_k Π_i factor_i[p_i, k], over all combinations of p."""
+    *front, last = factors
+    joined = reduce(lambda one, other: (one[:, None] * other).reshape(-1, other.shape[-1]), front) if front else None
+    total = last.sum(axis=-1) if joined is None else joined @ last.T
+    return total.reshape([len(factor) for factor in factors])
+
+
+@dataclass
+class CosineSums:
+    """Everything the fit needs to know of the observations inside the box.
+
+    Attributes
+    ----------
+    box, order
+        Where, and how many cosines per axis.
+    waves
+        S, (2·order − 1) per axis.
+    towards
+        Σ_k g·∇φ_p, one per coefficient.
+    squares
+        Σ‖g‖².
+    count
+        How many observations, forgotten ones counted by their weight.
+    """
+
+    box: Box
+    order: int
+    waves: np.ndarray = field(init=False)
+    towards: np.ndarray = field(init=False)
+    squares: float = 0.0
+    count: float = 0.0
+
+    def __post_init__(self) -> None:
+        dim = len(self.box.low)
+        self.waves = np.zeros((2 * self.order - 1,) * dim)
+        self.towards = np.zeros((self.order,) * dim)
+
+    def add(self, points: np.ndarray, gradients: np.ndarray) -> None:
+        """Add observations (n, dim) that lie in the box."""
+        numbers, dim = np.arange(self.order), points.shape[1]
+        for first in range(0, len(points), CHUNK):
+            angles = self.box.angles(points[first : first + CHUNK].astype(float))
+            some = gradients[first : first + CHUNK].astype(float)
+            waves = [_waves(angles[:, axis], 2 * self.order - 1) for axis in range(dim)]
+            self.waves += _products([cosine for cosine, _ in waves])
+            for axis in range(dim):
+                factors = [cosine[: self.order] for cosine, _ in waves]
+                slope = -(numbers * self.box.rate[axis])[:, None] * waves[axis][1][: self.order]
+                factors[axis] = slope * some[:, axis]
+                self.towards += _products(factors)
+            self.squares += float((some**2).sum())
+        self.count += len(points)
+
+    def forget(self, share: float) -> None:
+        """Weigh all that was added so far by 1 − share."""
+        for name in ("waves", "towards", "squares", "count"):
+            setattr(self, name, getattr(self, name) * (1 - share))
+
+    def truncated(self, order: int) -> "CosineSums":
+        """The same observations with fewer cosines."""
+        fewer = CosineSums(self.box, order, self.squares, self.count)
+        fewer.waves = self.waves[(slice(2 * order - 1),) * self.waves.ndim]
+        fewer.towards = self.towards[(slice(order),) * self.towards.ndim]
+        return fewer
+
+    def normal_matrix(self) -> np.ndarray:
+        """Σ_k ∇φ_p·∇φ_q without the constant, (coefficients, coefficients)."""
+        numbers = np.arange(self.order)
+        apart, together = np.abs(numbers[:, None] - numbers), numbers[:, None] + numbers
+        dim = self.waves.ndim
+        size = self.order**dim
+        total = np.zeros((size, size))
+        for sloped in range(dim):
+            array = self.waves
+            for axis in range(dim):
+                # Axes come off the front, pairs (p, q) go to the back.
+                sign = -1 if axis == sloped else 1
+                pair = 0.5 * (array[apart] + sign * array[together])
+                if axis == sloped:
+                    factor = self.box.rate[axis] ** 2 * numbers[:, None] * numbers
+                    pair = pair * factor.reshape(factor.shape + (1,) * (pair.ndim - 2))
+                array = np.moveaxis(pair, (0, 1), (-2, -1))
+            rows = np.moveaxis(array, range(0, 2 * dim, 2), range(dim))
+            total += rows.reshape(size, size)
+        return total[1:, 1:]
+
+
+@dataclass(frozen=True)
+class CosineFit:
+    """Fitted coefficients and their covariance factor."""
+
+    box: Box
+    coefficients: np.ndarray
+    factor: tuple[np.ndarray, bool]
+    noise: float
+    held_out_error: float
+    length: float
+    scale: float
+    kernel: str
+
+    def features(self, points: np.ndarray) -> np.ndarray:
+        """φ_p at points (n, dim), without the constant: (n, coefficients)."""
+        order = self.coefficients.shape[0]
+        waves = [_waves(angle, order)[0] for angle in self.box.angles(points).T]
+        return reduce(lambda one, other: (one[:, None] * other).reshape(-1, other.shape[-1]), waves)[1:].T
+
+    def value(self, points: np.ndarray) -> np.ndarray:
+        flat = self.coefficients.reshape(-1)[1:]
+        return np.concatenate(
+            [self.features(points[first : first + CHUNK]) @ flat for first in range(0, len(points), CHUNK)]
+        )
+
+    def error(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
+        """Standard error of R̂(x) − its mean over the points ``about``, given the basis."""
+        middle = np.mean(self.features(about), axis=0)
+        found = []
+        for first in range(0, len(points), CHUNK):
+            away = self.features(points[first : first + CHUNK]) - middle
+            found.append(np.sqrt(self.noise * np.einsum("np,pn->n", away, cho_solve(self.factor, away.T))))
+        return np.concatenate(found)
+
+
+def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
+    """1/s_p: the inverse spectrum at each cosine's frequency, in units of the box's half-width, of total variance 1."""
+    dim = len(box.low)
+    axes = np.meshgrid(*[np.arange(order) * np.pi / 2] * dim, indexing="ij")
+    squared = length**2 * np.sum([axis**2 for axis in axes], axis=0).reshape(-1)[1:]
+    exponent = squared / 2 if kernel == "squared exponential" else (2.5 + dim / 2) * np.log1p(squared / 5)
+    return np.exp(np.minimum(exponent, LARGEST_EXPONENT)) * np.exp(-exponent).sum()
+
+
+def fit_cosines(sums: CosineSums, held: CosineSums) -> CosineFit:
+    """Fit, with the prior that predicts the held-out gradients best; then once more with all of the data.
+
+    Priors are tried with fewer cosines first, then the best few with all of them.
+    """
+    priors = [
+        (kernel, length, scale)
+        for kernel in ("squared exponential", "Matérn 5/2")
+        for length in LENGTHS
+        for scale in SCALES.tolist()
+    ]
+    fewer = max(2, int(sums.order * SEARCH_SHARE))
+    ranked = _rank(sums.truncated(fewer), held.truncated(fewer), priors)
+    (error, prior), *_ = _rank(sums, held, [prior for _, prior in ranked[:FINALISTS]])
+    kernel, length, scale = prior
+    noise = _noise(sums)
+    penalty = _penalty(sums.box, sums.order, length, kernel)
+    matrix = sums.normal_matrix() + held.normal_matrix()
+    factor = cho_factor(matrix + np.diag(noise / scale * penalty + LEAST_NOISE * np.trace(matrix) / len(matrix)))
+    coefficients = np.concatenate([[0.0], cho_solve(factor, (sums.towards + held.towards).reshape(-1)[1:])])
+    dim = sums.waves.ndim
+    shaped = coefficients.reshape((sums.order,) * dim)
+    return CosineFit(sums.box, shaped, factor, error / dim, error, length, scale, kernel)
+
+
+def _noise(sums: CosineSums) -> float:
+    return max(sums.squares / sums.count / sums.waves.ndim, LEAST_NOISE)
+
+
+def _rank(
+    sums: CosineSums, held: CosineSums, priors: Sequence[tuple[str, float, float]]
+) -> list[tuple[float, tuple[str, float, float]]]:
+    """Priors by the held-out error they lead to, the best first."""
+    matrix, held_matrix = sums.normal_matrix(), held.normal_matrix()
+    towards, held_towards = sums.towards.reshape(-1)[1:], held.towards.reshape(-1)[1:]
+    floor = LEAST_NOISE * np.trace(matrix) / len(matrix)
+    found = []
+    for prior in priors:
+        kernel, length, scale = prior
+        penalty = _penalty(sums.box, sums.order, length, kernel)
+        regular = matrix + np.diag(_noise(sums) / scale * penalty + floor)
+        coefficients = cho_solve(cho_factor(regular, overwrite_a=True), towards)
+        gained = coefficients @ held_matrix @ coefficients - 2 * held_towards @ coefficients
+        found.append((max(float(gained + held.squares), 0.0) / held.count, prior))
+    return sorted(found)

@@ -1,0 +1,131 @@
+"""Bad data that a fit cannot see by itself: a wrong sign, flipped agents, duplicated rows, one place, too few agents.
+
+A gradient of the wrong sign is predicted as well as the right one. But agents that climb move along their gradients:
+the cosine of θ_{k+1} − θ_k with g_k is near 1. And without agents, at the outermost points the reward falls off:
+gradients point inward.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from onlooker.observe.observation import Observations
+
+__all__ = ["agreement_with_steps", "held_out", "inspect", "pointing_inward"]
+
+# Share of observations that are held out, and stretches of the record when nobody wrote down whose they are.
+HELD_OUT = 0.2
+STRETCHES = 50
+# Outermost points looked at, and the share of inward gradients below which the sign is doubted.
+OUTERMOST = 0.05
+FEWEST_INWARD = 0.25
+# More duplicated rows than that are worth a word.
+DUPLICATES = 0.01
+
+
+def inspect(seen: Observations) -> tuple[Observations, list[str]]:
+    """Observations without duplicates, and sentences about what is wrong with them; refuses what has no answer."""
+    flat = np.flatnonzero(np.ptp(seen.points, axis=0) == 0)
+    if len(flat) == seen.dim:
+        raise ValueError("points are all equal; a reward cannot be reconstructed from one place.")
+    if len(flat):
+        raise ValueError(f"points never move along coordinate {flat[0]}; leave it out.")
+    warnings = []
+    total = len(seen)
+    seen = _unique(seen)
+    if total - len(seen) > DUPLICATES * total:
+        warnings.append(
+            f"{total - len(seen)} of {total} observations are duplicates and were dropped: counted twice they would "
+            "make error bars too small."
+        )
+    if not np.ptp(seen.gradients, axis=0).any():
+        warnings.append("gradients are all equal: as far as was seen the reward is a plane without a maximum.")
+    else:
+        warnings += _warn_about_sign(seen)
+    needed = seen.dim * (seen.dim + 3) // 2
+    if seen.agents is not None and len(np.unique(seen.agents)) < needed:
+        warnings.append(
+            f"there are {len(np.unique(seen.agents))} agents but a quadratic in {seen.dim} dimensions has {needed} "
+            "coefficients: watch more agents, or fewer coordinates."
+        )
+    return seen, warnings
+
+
+def _unique(seen: Observations) -> Observations:
+    rows = np.ascontiguousarray(np.concatenate([seen.points, seen.gradients], axis=1))
+    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
+    _, first = np.unique(keys, return_index=True)
+    if len(first) == len(seen):
+        return seen
+    first.sort()
+    return replace(
+        seen,
+        points=seen.points[first],
+        gradients=seen.gradients[first],
+        agents=None if seen.agents is None else seen.agents[first],
+        times=None if seen.times is None else seen.times[first],
+    )
+
+
+def _warn_about_sign(seen: Observations) -> list[str]:
+    along = agreement_with_steps(seen)
+    if along is not None:
+        if np.median(along) < 0:
+            return [
+                f"agents move against their gradients (cosine {np.median(along):.2f}): these look like a loss's "
+                "gradients. Pass descent=True, or turn the sign; as it stands the reward is upside down."
+            ]
+        flipped = int(np.count_nonzero(along < -0.3))
+        if flipped:
+            return [
+                f"{flipped} of {len(along)} agents move against their gradients: their sign, or their optimiser, "
+                "differs from the others'. Leave them out."
+            ]
+        return []
+    inward = pointing_inward(seen)
+    if inward < FEWEST_INWARD:
+        return [
+            f"at the outermost points only {inward:.0%} of the gradients point inward: if the reward falls off out "
+            "there, their sign is wrong. Pass descent=True for a loss's gradients."
+        ]
+    return []
+
+
+def agreement_with_steps(seen: Observations) -> np.ndarray | None:
+    """Mean cosine of each agent's steps with its gradients; ``None`` when agents are unknown or made one row each."""
+    if seen.agents is None:
+        return None
+    order = np.argsort(seen.agents, kind="stable")
+    points, gradients = seen.points[order].astype(float), seen.gradients[order].astype(float)
+    agents = np.unique(seen.agents[order], return_inverse=True)[1]
+    same = agents[1:] == agents[:-1]
+    if seen.times is not None:
+        same &= np.diff(seen.times[order]) > 0
+    steps, taken = np.diff(points, axis=0)[same], gradients[:-1][same]
+    lengths = np.linalg.norm(steps, axis=1) * np.linalg.norm(taken, axis=1)
+    moved = lengths > 0
+    if not moved.any():
+        return None
+    cosine = np.einsum("nd,nd->n", steps, taken)[moved] / lengths[moved]
+    whose = agents[:-1][same][moved]
+    count = np.bincount(whose)
+    return np.bincount(whose, cosine)[count > 0] / count[count > 0]
+
+
+def pointing_inward(seen: Observations) -> float:
+    """Share of the outermost points whose gradient points to the middle."""
+    scaled = (seen.points - np.median(seen.points, axis=0)) / (seen.points.std(axis=0) + 1e-300)
+    distance = np.linalg.norm(scaled, axis=1)
+    outer = distance >= np.quantile(distance, 1 - OUTERMOST)
+    return float(np.mean(np.einsum("nd,nd->n", scaled[outer], seen.gradients[outer] * seen.points.std(axis=0)) < 0))
+
+
+def held_out(seen: Observations, seed: int = 0) -> np.ndarray:
+    """Which rows to hold out, (n,): whole agents, never single rows, which their neighbours in time would give away."""
+    units = np.arange(len(seen)) * STRETCHES // len(seen)
+    if seen.agents is not None:
+        agents = np.unique(seen.agents, return_inverse=True)[1]
+        if agents.max() + 1 >= 5:
+            units = agents
+    chosen = np.random.default_rng(seed).permutation(units.max() + 1) < max(1, HELD_OUT * (units.max() + 1))
+    return chosen[units]

@@ -1,0 +1,138 @@
+"""Conservative fits: their algebra, what they recover, their error bars, and what they say outside the data."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from onlooker.density import standard_normal
+from onlooker.field import ridge
+from onlooker.field.cosine import Box, CosineSums
+from onlooker.field.quadratic import fit_quadratic
+from onlooker.field.ridge import fit_ridge
+from onlooker.field.smooth import fit_smooth
+from onlooker.learners.agents import simulate
+from onlooker.learners.reward import NoisyReward
+
+
+def wells(point):
+    """Three unequal ones."""
+    centres = jnp.asarray([[-1.2, 0.0], [1.0, 0.8], [0.6, -1.3]])
+    share, width = jnp.asarray([0.5, 0.3, 0.2]), jnp.asarray([0.4, 0.3, 0.35])
+    squared = jnp.sum((point - centres) ** 2, axis=1) / width**2
+    return jax.scipy.special.logsumexp(jnp.log(share / width**2) - squared / 2)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return simulate(NoisyReward(2, wells, 2.0), standard_normal(2, 1.2), agents=2000, horizon=50, learning_rate=0.01)
+
+
+@pytest.fixture(scope="module")
+def fitted(seen):
+    return fit_smooth(seen.points, seen.gradients, seen.agents % 5 == 0)
+
+
+def exact_draws(count=3000):
+    generator = np.random.default_rng(1)
+    chosen = generator.choice(3, count, p=[0.5, 0.3, 0.2])
+    centre, width = np.array([[-1.2, 0.0], [1.0, 0.8], [0.6, -1.3]])[chosen], np.array([0.4, 0.3, 0.35])[chosen]
+    return centre + width[:, None] * generator.standard_normal((count, 2))
+
+
+def test_a_quadratic_is_recovered_and_its_curvature_is_symmetric():
+    generator = np.random.default_rng(0)
+    curvature = -np.array([[2.0, 0.5, 0], [0.5, 1, -0.3], [0, -0.3, 1.5]])
+    points = generator.standard_normal((400, 3)) * [1, 5, 0.2]
+    gradients = points @ curvature + [1.0, 2, 3]
+    found, error = fit_quadratic(points[:300], gradients[:300], points[300:], gradients[300:])
+    assert found.curvature == pytest.approx(curvature, abs=1e-8)
+    assert error == pytest.approx(0, abs=1e-12)
+    # A field that turns is not a gradient: the best quadratic has no turn in it.
+    turning = points @ np.array([[0, 1.0, 0], [-1, 0, 0], [0, 0, 0]])
+    found, _ = fit_quadratic(points[:300], turning[:300], points[300:], turning[300:])
+    assert found.curvature == pytest.approx(found.curvature.T, abs=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_the_normal_matrix_is_read_off_the_sums(dim):
+    """Against derivatives of every cosine at every point."""
+    generator = np.random.default_rng(dim)
+    box, order = Box(-np.ones(dim) * 1.1, np.ones(dim) * 1.3), 4
+    points, gradients = generator.uniform(-1, 1, (50, dim)), generator.standard_normal((50, dim))
+    sums = CosineSums(box, order)
+    sums.add(points[:20], gradients[:20])
+    sums.add(points[20:], gradients[20:])
+
+    def cosines(point):
+        angle = (point - box.low) * box.rate
+        return jnp.stack(
+            [jnp.prod(jnp.cos(jnp.asarray(p) * angle)) for p in itertools.product(range(order), repeat=dim)]
+        )
+
+    with jax.enable_x64(True):
+        slopes = np.asarray(jax.vmap(jax.jacfwd(cosines))(jnp.asarray(points)))
+    matrix = np.einsum("npi,nqi->pq", slopes, slopes)[1:, 1:]
+    assert sums.normal_matrix() == pytest.approx(matrix, rel=1e-9, abs=1e-9)
+    assert sums.towards.reshape(-1) == pytest.approx(np.einsum("npi,ni->p", slopes, gradients), abs=1e-9)
+    assert sums.truncated(3).normal_matrix().shape == (3**dim - 1,) * 2
+    sums.forget(0.25)
+    assert sums.normal_matrix() == pytest.approx(0.75 * matrix, rel=1e-9, abs=1e-9)
+    assert sums.count == 37.5
+
+
+def test_three_wells_and_their_error_bars(fitted):
+    draws = exact_draws()
+    truth = np.asarray(jax.vmap(wells)(jnp.asarray(draws)))
+    difference = fitted.value(draws) - truth
+    assert difference.std() < 0.08
+    assert (fitted.trend.value((draws - fitted.centre) / fitted.spread) - truth).std() > 0.5
+    middle = np.mean(fitted.value(fitted.typical) - np.asarray(jax.vmap(wells)(jnp.asarray(fitted.typical))))
+    scores = (difference - middle) / fitted.error(draws)
+    assert 0.4 < np.sqrt(np.mean(scores**2)) < 2.5
+    assert fitted.held_out_error < 0.8 * fitted.quadratic_error
+
+
+def test_draws_follow_the_fitted_law(fitted):
+    drawn, exact = fitted.draw(20_000, 1.0, seed=1), exact_draws(20_000)
+    assert drawn.mean(axis=0) == pytest.approx(exact.mean(axis=0), abs=0.1)
+    assert np.cov(drawn.T) == pytest.approx(np.cov(exact.T), abs=0.12)
+    cold = fitted.draw(5000, 4.0, seed=1)
+    assert fitted.value(cold).mean() > fitted.value(drawn).mean() + 0.3
+
+
+def test_outside_the_data_there_is_a_wall(fitted):
+    far = np.array([[30.0, 0], [60.0, 0], [0, -40]])
+    assert not fitted.explored(far).any()
+    near, farther, _ = fitted.value(far)
+    assert farther < near < fitted.value(np.zeros((1, 2)))[0] - 100
+    assert fitted.explored(exact_draws()).mean() > 0.99
+
+
+def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
+    """Two correlated bumps in six dimensions."""
+    monkeypatch.setattr(ridge, "REFINEMENTS", 1500)
+    generator = np.random.default_rng(2)
+    root = np.eye(6) + 0.3 * generator.standard_normal((6, 6))
+    precision, centres = jnp.asarray(np.linalg.inv(root @ root.T)), jnp.asarray([[1.2] * 6, [-1.2] * 6])
+
+    def bumps(point):
+        away = point - centres
+        return jax.scipy.special.logsumexp(-jnp.einsum("ki,ij,kj->k", away, precision, away) / 2)
+
+    reward = NoisyReward(6, bumps, 0.5)
+    watched = simulate(reward, standard_normal(6, 1.5), agents=800, horizon=50, learning_rate=0.05)
+    found = fit_ridge(watched.points, watched.gradients, watched.agents % 5 == 0)
+    draws = np.asarray(centres)[generator.integers(0, 2, 1000)] + generator.standard_normal((1000, 6)) @ root.T
+    draws = draws[found.explored(draws)]
+    assert len(draws) > 950
+    truth = np.asarray(jax.vmap(bumps)(jnp.asarray(draws, jnp.float32)))
+    error, quadratic = found.value(draws) - truth, found.trend.value((draws - found.centre) / found.spread) - truth
+    assert error.std() < 0.35 * quadratic.std()
+    assert found.held_out_error < found.quadratic_error
+    assert (found.error(draws[:100]) > 0).all()
+    samples = found.chains(32, 100, 50, 1.0, 0)
+    assert samples.shape == (32, 50, 6)
+    assert samples.reshape(-1, 6).mean(axis=0) == pytest.approx(np.zeros(6), abs=0.5)

@@ -1,0 +1,73 @@
+"""Bad data are noticed: each case by its own sentence, and good data by none."""
+
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from onlooker.density import standard_normal
+from onlooker.learners.agents import simulate
+from onlooker.learners.reward import NoisyReward
+from onlooker.observe.observation import Observations
+from onlooker.observe.quality import agreement_with_steps, held_out, inspect, pointing_inward
+
+REWARD = NoisyReward(2, lambda point: -jnp.sum(point * point), 2.0)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return simulate(REWARD, standard_normal(2), agents=200, horizon=20, learning_rate=0.02)
+
+
+def but(seen, **changes):
+    return Observations(
+        **{**{name: getattr(seen, name) for name in ("points", "gradients", "agents", "times")}, **changes}
+    )
+
+
+def test_good_data_pass(seen):
+    same, warnings = inspect(seen)
+    assert warnings == []
+    assert len(same) == len(seen)
+    assert np.median(agreement_with_steps(seen)) == pytest.approx(1, abs=1e-3)
+    assert pointing_inward(seen) > 0.75
+    assert inspect(but(seen, agents=None, times=None))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda seen: but(seen, gradients=-seen.gradients), "agents move against their gradients .cosine -1.00"),
+        (lambda seen: but(seen, gradients=-seen.gradients, agents=None, times=None), "of the gradients point inward"),
+        (
+            lambda seen: but(seen, gradients=np.where(seen.agents[:, None] % 10 == 0, -1, 1) * seen.gradients),
+            "20 of 200 agents move against",
+        ),
+        (lambda seen: but(seen, gradients=np.ones_like(seen.points)), "gradients are all equal"),
+        (
+            lambda seen: Observations(np.tile(seen.points, (2, 1)), np.tile(seen.gradients, (2, 1))),
+            "4000 of 8000 observations are duplicates",
+        ),
+        (lambda seen: but(seen, agents=seen.agents % 4, times=None), "4 agents but a quadratic in 2 dimensions has 5"),
+    ],
+)
+def test_each_fault_has_its_sentence(seen, spoil, sentence):
+    warnings = inspect(spoil(seen))[1]
+    assert any(re.search(sentence, warning) for warning in warnings), warnings
+
+
+def test_one_place_is_refused(seen):
+    with pytest.raises(ValueError, match="points are all equal"):
+        inspect(but(seen, points=np.ones_like(seen.points)))
+    with pytest.raises(ValueError, match="never move along coordinate 1"):
+        inspect(but(seen, points=seen.points * [1, 0]))
+
+
+def test_whole_agents_are_held_out(seen):
+    held = held_out(seen)
+    assert 0.15 < held.mean() < 0.25
+    assert set(seen.agents[held]).isdisjoint(seen.agents[~held])
+    alone = held_out(but(seen, agents=None))
+    # Stretches of the record: few places where a held-out row has a neighbour that is not.
+    assert np.count_nonzero(np.diff(alone)) < 30
