@@ -47,7 +47,7 @@ def demo(
 @app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic or all.")],
-    preset: Annotated[str | None, typer.Option(help="text or listing; by default every row.")] = None,
+    preset: Annotated[str | None, typer.Option(help="text, listing or corrected; by default the paper's rows.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="In a minute; ranges may be a little wider.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,

@@ -183,7 +183,7 @@ def _by_potential(seen: Observations, doubts: list[str], beta: float, chains: in
         samples = potential.chains(chains, WARMUP, DRAWS, beta, seed)
     flat = samples.reshape(-1, seen.dim)
     some = seen.points[np.random.default_rng(seed).integers(0, len(seen), 5000)]
-    low, high = np.quantile(potential.value(some), [0.01, 0.99])
+    low, high = np.quantile(potential.value(some), [0.05, 0.95])
     diagnostics = {
         "observations": len(seen),
         "refused": seen.refused,
@@ -208,8 +208,8 @@ def _doubts_about(diagnostics: dict[str, Any]) -> list[str]:
     if not LEAST_SPAN <= span <= MOST_SPAN:
         wanted = 10 / max(diagnostics["reward_span"], 1e-300)
         doubts.append(
-            f"βR spans {span:.3g} over the data, so that exp(βR) is {'flat' if span < 1 else 'all but one point'}: "
-            f"beta={wanted:.2g} would show its shape."
+            f"βR spans {span:.3g} over nine tenths of the data, so that exp(βR) is "
+            f"{'flat' if span < 1 else 'a spike'}: beta={wanted:.2g} would show its shape."
         )
     if diagnostics["unexplored_share"] > 0.05:
         doubts.append(

@@ -26,6 +26,8 @@ __all__ = ["RidgePotential", "fit_ridge"]
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 SHARPNESS = (1.0, 4.0, 16.0)
+# At a coordinate's zero, where penalties have their kinks.
+SHARPNESS_AT_ZERO = (4.0, 16.0, 64.0)
 PENALTIES = 10.0 ** np.arange(-6, 4, 2)
 FEWEST_UNITS, MOST_UNITS = 64, 512
 REFINEMENTS = 6000
@@ -191,15 +193,24 @@ def _refine(units: Units, head: Head, points: Array, gradients: Array, key: Arra
     return units._replace(direction=moving[0], offset=moving[1])
 
 
-def _start(points: np.ndarray, curvature: np.ndarray, count: int, seed: int) -> Units:
+def _start(
+    points: np.ndarray, gradients: np.ndarray, zero: np.ndarray, curvature: np.ndarray, count: int, seed: int
+) -> Units:
+    """Units before they are refined; ``zero`` is where the coordinates' zero lies in units of the points.
+
+    Directions are axes of the quadratic and some of the gradients themselves: when a reward is a sum over data, its
+    sample gradients point along the directions that it depends on.
+    """
     generator, dim = np.random.default_rng(seed), points.shape[1]
     some = points[generator.integers(0, len(points), 20_000)]
-    thresholds = np.repeat(np.quantile(some, QUANTILES, axis=0), len(SHARPNESS), axis=0)
-    sharpness = np.repeat(np.tile(SHARPNESS, len(QUANTILES))[:, None], dim, axis=1)
+    quantiles = np.repeat(np.quantile(some, QUANTILES, axis=0), len(SHARPNESS), axis=0)
+    thresholds = np.concatenate([quantiles, np.repeat(zero[None], len(SHARPNESS_AT_ZERO), axis=0)])
+    each = np.concatenate([np.tile(SHARPNESS, len(QUANTILES)), SHARPNESS_AT_ZERO])
+    sharpness = np.repeat(each[:, None], dim, axis=1)
     value, axes = np.linalg.eigh(curvature)
-    strongest = axes.T[np.argsort(-np.abs(value))][: count // 2]
-    random = generator.standard_normal((count - len(strongest), dim))
-    direction = np.concatenate([strongest, random])
+    strongest = axes.T[np.argsort(-np.abs(value))][: count // 4]
+    taken = gradients[generator.integers(0, len(gradients), count - len(strongest))]
+    direction = np.concatenate([strongest, taken + 1e-6 * generator.standard_normal(taken.shape)])
     direction *= generator.uniform(0.5, 2, (count, 1)) / (some @ direction.T).std(axis=0)[:, None]
     offset = -np.einsum("md,md->m", some[generator.integers(0, len(some), count)], direction)
     return Units(*(jnp.asarray(part, jnp.float32) for part in (thresholds, sharpness, direction, offset)))
@@ -288,7 +299,7 @@ def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed:
     best: tuple[Units, Solved] | None = None
     count, key = min(MOST_UNITS, max(FEWEST_UNITS, 2 * points.shape[1])), jax.random.key(seed)
     while True:
-        units = _start(scaled, trend.curvature, count, seed)
+        units = _start(scaled, rest, -centre / spread, trend.curvature, count, seed)
         solved = _solve(units, train, out)
         refined = _refine(units, solved.head, *train, key, REFINEMENTS)
         after = _solve(refined, train, out)
