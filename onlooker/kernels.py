@@ -55,6 +55,12 @@ class Kernel:
         scaled = displacement / bandwidth
         return self.log_at(jnp.sum(scaled * scaled), dim) - dim * math.log(bandwidth)
 
+    def ratio(self, displacement: Array, bandwidth: float, log_density: Array) -> Array:
+        """K_Δ(u) over a density, by logarithms where there are any: in many dimensions either may underflow."""
+        if self.signed:
+            return self(displacement, bandwidth) * jnp.exp(-log_density)
+        return jnp.exp(self.log(displacement, bandwidth) - log_density)
+
     def __call__(self, displacement: Array, bandwidth: float) -> Array:
         """K_Δ(u) for one displacement u of shape (dim,)."""
         if self.profile is None:

@@ -97,9 +97,7 @@ class Reconstruction:
     def _histogram(self) -> Histogram:
         flat = self.samples.reshape(-1, self.dim)
         edges = tuple(np.linspace(low, high, 41) for low, high in zip(flat.min(axis=0), flat.max(axis=0), strict=True))
-        counts = np.zeros((42,) * self.dim)
-        counts[(slice(1, -1),) * self.dim] = np.histogramdd(flat, edges)[0]
-        return Histogram(edges, counts)
+        return Histogram.of(flat, edges)
 
     def _grid(self) -> RewardEstimate:
         if self.estimate is None:

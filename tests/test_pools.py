@@ -1,7 +1,5 @@
 """The multi-kernel learner and its pools: weights, algebra, the L → ∞ limit, and streams that show pools."""
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +9,7 @@ from scipy.stats import chi2, ks_2samp, kstest
 
 from onlooker import OnlookerWarning, run
 from onlooker.density import standard_normal
+from onlooker.engine import advance
 from onlooker.field.kernel_regression import neighbours
 from onlooker.inverse import Reset, listing_reset, multikernel, passive
 from onlooker.kernels import epanechnikov, gaussian, truncated_gaussian
@@ -205,12 +204,11 @@ def test_few_agents_in_a_pool_are_warned_about_once():
 def test_pools_of_equal_size_share_what_was_compiled():
     learner = multikernel(step_size=1e-3, bandwidth=0.5)
     rows = np.random.default_rng(0).standard_normal((3, 640, 2))
-    engine = sys.modules["onlooker.run"]
     run(learner, pooled(recorded(Observations(rows[0], rows[0])), 10), chains=4)
-    compiled = engine._advance._cache_size()
+    compiled = advance._cache_size()
     for record in rows[1:]:
         run(learner, pooled(recorded(Observations(record, record)), 10), chains=4)
-    assert engine._advance._cache_size() == compiled
+    assert advance._cache_size() == compiled
 
 
 def test_a_lost_chain_leaves_the_numbers_of_the_others_alone():

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from onlooker.density import flat, standard_normal
+from onlooker.engine import GROUP_NUMBERS
 from onlooker.inverse import Info, InverseLearner, ball, classical, passive
 from onlooker.learners.agents import independent, questions
 from onlooker.learners.reward import NoisyReward
@@ -25,7 +26,7 @@ from onlooker.reward.accumulate import Grid, Marginals
 from onlooker.run import run
 
 # The package exports the function of the same name.
-engine = importlib.import_module("onlooker.run")
+runner = importlib.import_module("onlooker.run")
 
 PARABOLA = NoisyReward(2, lambda point: -0.5 * jnp.sum(point**2))
 GRID = Grid.cube(3.0, 2, bins=10)
@@ -51,11 +52,11 @@ def same(one, other):
 
 def test_how_a_run_is_cut_never_changes_it(seen, learner, monkeypatch):
     options = {"chains": 100, "grid": GRID, "burn_in": 700}
-    monkeypatch.setattr(engine, "_next_call", lambda *so_far: 10**6)
+    monkeypatch.setattr(runner, "_next_call", lambda *so_far: 10**6)
     whole = run(learner, recorded(seen), **options)
     assert whole.steps == 5000
     assert whole.histogram.counts.sum() == 100 * (5000 // 8 - 700 // 8)
-    monkeypatch.setattr(engine, "_next_call", lambda *so_far: 1)
+    monkeypatch.setattr(runner, "_next_call", lambda *so_far: 1)
     same(whole, run(learner, recorded(seen), **options))
 
 
@@ -90,7 +91,7 @@ def test_a_step_is_traced_once(seen):
 
 
 def test_many_chains_in_groups_with_a_ragged_last_one(seen, learner):
-    chains = 2 * engine.GROUP_NUMBERS // 2 + 13
+    chains = 2 * GROUP_NUMBERS // 2 + 13
     result = run(
         learner, recorded(seen), chains=chains, steps=64, grid=GRID, marginals=Marginals(-3, 3, per_chain=True)
     )
@@ -184,7 +185,7 @@ def test_ctrl_c_returns_what_has_been_done(seen, learner, monkeypatch):
     def pressed_at_the_first_report(*arguments):
         yield lambda done: os.kill(os.getpid(), signal.SIGINT) if done < 5000 else None
 
-    monkeypatch.setattr(engine, "progress_bar", pressed_at_the_first_report)
+    monkeypatch.setattr(runner, "progress_bar", pressed_at_the_first_report)
     before = signal.getsignal(signal.SIGINT)
     result = run(learner, recorded(seen), chains=100, grid=GRID)
     assert result.interrupted

@@ -8,7 +8,6 @@ where the ratio is 1 and the step the plain one with the gradient at θ.
 
 import math
 
-import jax.numpy as jnp
 from jax import Array
 
 from onlooker.check import check_positive
@@ -61,11 +60,7 @@ def active(
 
     def step(position: Array, evidence: Observation, noise: Array) -> tuple[Array, Info]:
         displacement = evidence.point - position
-        log_conditional = gaussian.log(displacement, spread)
-        if kernel.signed:
-            ratio = kernel(displacement, bandwidth) * jnp.exp(-log_conditional)
-        else:
-            ratio = jnp.exp(kernel.log(displacement, bandwidth) - log_conditional)
+        ratio = kernel.ratio(displacement, bandwidth, gaussian.log(displacement, spread))
         drift = step_size * (ratio * (beta / 2) * evidence.gradient)
         moved, projected = confine(position, drift + root * noise[0])
         return moved, Info(ratio, distance(evidence.point, position), projected)

@@ -1,7 +1,7 @@
 """What an inverse learner is: a step written for one chain, and what it needs to be given.
 
 ``step(position, evidence, noise) -> (position, info)`` is a pure function. ``noise`` is standard normal, of shape
-(noise_rows, dim), drawn by run.py. ``evidence`` is one of
+(noise_rows, dim), drawn by engine.py. ``evidence`` is one of
 
 * an `Observation` of the stream, or a pool of them (whatever the stream yields per step);
 * the memory, when the learner has an ``update``: it is updated once per block, for all chains together;

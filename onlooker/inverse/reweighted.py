@@ -71,10 +71,7 @@ def importance_step(
         displacement = evidence.point - position
         weight = kernel(displacement, bandwidth)
         log_prob = density.log_prob(position)
-        if kernel.signed:
-            ratio = weight * jnp.exp(-log_prob)
-        else:
-            ratio = jnp.exp(kernel.log(displacement, bandwidth) - log_prob)
+        ratio = kernel.ratio(displacement, bandwidth, log_prob)
         drift = step_size * (jnp.where(log_prob > -jnp.inf, ratio, 0) * (beta / 2) * turn(evidence.gradient))
         moved, projected = confine(position, drift + root * noise[0])
         return moved, Info(weight, distance(evidence.point, position), projected)

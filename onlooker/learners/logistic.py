@@ -15,7 +15,7 @@ from jax import Array
 
 from onlooker.check import check_positive
 from onlooker.learners.libsvm import a9a
-from onlooker.learners.reward import batch_shape, sweep
+from onlooker.learners.reward import batch_shape, first_rows, sweep
 
 __all__ = ["Logistic", "Rows", "on_a9a"]
 
@@ -89,8 +89,7 @@ class Logistic:
 
     def begin(self, data: Rows, key: Array, lanes: int | None) -> Array:
         """Each lane's first row."""
-        shape = () if lanes is None else (lanes,)
-        return jax.random.randint(key, shape, 0, self.rows) if self.order == "rotated" else jnp.zeros(shape, jnp.int32)
+        return first_rows(key, lanes, self.rows, self.order == "rotated")
 
     def draw(self, data: Rows, carry: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Rows]:
         """ψ, y for every step and lane."""

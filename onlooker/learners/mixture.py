@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from scipy.special import expit
 
-from onlooker.learners.reward import Memoryless, batch_shape, sweep
+from onlooker.learners.reward import Memoryless, batch_shape, first_rows, sweep
 from onlooker.noise import normal_and_coin
 
 __all__ = ["Mixture", "Posterior", "Sweep"]
@@ -133,9 +133,7 @@ class Sweep(Posterior):
 
     def begin(self, data: Array, key: Array, lanes: int | None) -> Array:
         """Each lane's first row."""
-        shape = () if lanes is None else (lanes,)
-        aligned = jnp.zeros(shape, jnp.int32)
-        return jax.random.randint(key, shape, 0, self.rows) if self.order == "rotated" else aligned
+        return first_rows(key, lanes, self.rows, self.order == "rotated")
 
     def draw(self, data: Array, carry: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Array]:
         """y for every step and lane: each lane's rows one after another."""

@@ -10,7 +10,7 @@ from jax import Array
 
 from onlooker.noise import standard_normal
 
-__all__ = ["Memoryless", "NoisyReward", "Reward", "batch_shape", "sweep"]
+__all__ = ["Memoryless", "NoisyReward", "Reward", "batch_shape", "first_rows", "sweep"]
 
 
 def batch_shape(steps: int, lanes: int | None, *features: int) -> tuple[int, ...]:
@@ -57,6 +57,12 @@ class Memoryless:
 
     def sample(self, data: Any, key: Array, steps: int, lanes: int | None) -> Any:
         raise NotImplementedError
+
+
+def first_rows(key: Array, lanes: int | None, rows: int, rotated: bool) -> Array:
+    """Where each lane's sweep begins: at a row of its own choosing, or at the first."""
+    shape = () if lanes is None else (lanes,)
+    return jax.random.randint(key, shape, 0, rows) if rotated else jnp.zeros(shape, jnp.int32)
 
 
 def sweep(first: Array, steps: int, rows: int) -> tuple[Array, Array]:

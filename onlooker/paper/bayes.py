@@ -202,9 +202,9 @@ def _corrected(example: Example, folder: Path) -> Iterator[Row]:
             seen.points, seen.gradients, agents=seen.agents, times=seen.times, chains=200, seed=example.seed
         )
         seconds = time.perf_counter() - began
-        histogram = _histogram(found.samples, example.exact)
+        histogram = Histogram.of(found.samples, example.exact.edges)
         first, second = marginal_variations(histogram.coarsen(2), example.exact.coarsen(2))
-        draws = np.asarray(_draws(example, 2000))
+        draws = _draws(example, 2000)
         error = found.reward(draws) - example.reward.value(draws)
         metrics = {
             "d1": first,
@@ -219,14 +219,6 @@ def _corrected(example: Example, folder: Path) -> Iterator[Row]:
         yield Row(name, metrics, limits, settings)
         if agents == 10_000:
             plots.save(plots.beside_truth(histogram, example.exact, "fitted potential"), folder / "bayes-potential.png")
-
-
-def _histogram(samples: np.ndarray, like: Histogram) -> Histogram:
-    """Samples (chain, draw, dim) on the bins of another histogram, overflow bins included."""
-    flat = samples.reshape(-1, samples.shape[-1])
-    counts = np.zeros(like.counts.shape)
-    np.add.at(counts, tuple(np.digitize(flat[:, axis], edges) for axis, edges in enumerate(like.edges)), 1)
-    return Histogram(like.edges, counts)
 
 
 def _draws(example: Example, count: int) -> np.ndarray:

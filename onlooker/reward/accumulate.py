@@ -141,6 +141,14 @@ class Histogram:
     edges: tuple[np.ndarray, ...]
     counts: np.ndarray
 
+    @classmethod
+    def of(cls, samples: np.ndarray, edges: tuple[np.ndarray, ...]) -> "Histogram":
+        """Of samples (…, dim) on given edges."""
+        flat = samples.reshape(-1, len(edges))
+        counts = np.zeros([len(axis) + 1 for axis in edges])
+        np.add.at(counts, tuple(np.digitize(flat[:, axis], edge) for axis, edge in enumerate(edges)), 1)
+        return cls(edges, counts)
+
     @property
     def probabilities(self) -> np.ndarray:
         total = self.counts.sum()
