@@ -1,22 +1,28 @@
 """Watch gradient learners and reconstruct the reward they maximise."""
 
 from onlooker.density import Density, standard_normal
+from onlooker.field.memory import binned, reservoir, ring
 from onlooker.inverse import (
+    FieldInfo,
     Info,
     InverseLearner,
     PoolInfo,
     active,
     ball,
     classical,
+    corrected,
     multikernel,
     naive,
     nonreversible,
     passive,
+    replay,
     reweighted,
 )
 from onlooker.observe.observation import Observation, Observations, observe
 from onlooker.observe.stream import Stream, oracle, pooled, recorded
-from onlooker.reconstruct import Reconstruction, reconstruct
+from onlooker.observer import Observer
+from onlooker.reconstruct import reconstruct
+from onlooker.reconstruction import Reconstruction, load
 from onlooker.reward.accumulate import Grid, Histogram, Marginals
 from onlooker.reward.distances import total_variation, wasserstein
 from onlooker.reward.estimate import RewardEstimate
@@ -27,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Chains",
     "Density",
+    "FieldInfo",
     "Grid",
     "Histogram",
     "Info",
@@ -34,6 +41,7 @@ __all__ = [
     "Marginals",
     "Observation",
     "Observations",
+    "Observer",
     "OnlookerWarning",
     "PoolInfo",
     "Reconstruction",
@@ -41,7 +49,10 @@ __all__ = [
     "Stream",
     "active",
     "ball",
+    "binned",
     "classical",
+    "corrected",
+    "load",
     "multikernel",
     "naive",
     "nonreversible",
@@ -51,7 +62,10 @@ __all__ = [
     "pooled",
     "reconstruct",
     "recorded",
+    "replay",
+    "reservoir",
     "reweighted",
+    "ring",
     "run",
     "standard_normal",
     "total_variation",

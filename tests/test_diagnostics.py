@@ -57,7 +57,7 @@ def test_a_bounded_density_that_is_right_is_not_accused():
 def test_rhat_knows_frozen_chains_from_moving_ones():
     moving = np.random.default_rng(0).standard_normal((20, 200, 2))
     assert rhat(moving) < 1.02
-    assert rhat(moving[:, :1] + 0.01 * moving) > 10
+    assert rhat(moving[:, :1] + 0.01 * moving) > 5
     assert np.isnan(rhat(moving[:, :3]))
 
 

@@ -13,6 +13,7 @@ from onlooker.field.cosine import Box, CosineSums
 from onlooker.field.quadratic import fit_quadratic
 from onlooker.field.ridge import fit_ridge
 from onlooker.field.smooth import fit_smooth
+from onlooker.inverse.potential import sample_potential
 from onlooker.learners.agents import simulate
 from onlooker.learners.reward import NoisyReward
 
@@ -114,6 +115,7 @@ def test_outside_the_data_there_is_a_wall(fitted):
 def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
     """Two correlated bumps in six dimensions."""
     monkeypatch.setattr(ridge, "REFINEMENTS", 1500)
+    monkeypatch.setattr(ridge, "MOST_UNITS", 128)
     generator = np.random.default_rng(2)
     root = np.eye(6) + 0.3 * generator.standard_normal((6, 6))
     precision, centres = jnp.asarray(np.linalg.inv(root @ root.T)), jnp.asarray([[1.2] * 6, [-1.2] * 6])
@@ -133,6 +135,6 @@ def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
     assert error.std() < 0.35 * quadratic.std()
     assert found.held_out_error < found.quadratic_error
     assert (found.error(draws[:100]) > 0).all()
-    samples = found.chains(32, 100, 50, 1.0, 0)
-    assert samples.shape == (32, 50, 6)
+    samples = sample_potential(found, chains=32, beta=1.0, seed=0).samples
+    assert samples.shape[::2] == (32, 6)
     assert samples.reshape(-1, 6).mean(axis=0) == pytest.approx(np.zeros(6), abs=0.5)

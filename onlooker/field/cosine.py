@@ -7,20 +7,20 @@ without the data.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-__all__ = ["Box", "CosineFit", "CosineSums", "fit_cosines"]
+__all__ = ["Box", "CosineFit", "CosineSums", "disagreement", "fit_cosines"]
 
 # Cosines per axis, by dimension: about 1300 coefficients at the most.
 ORDERS = {1: 96, 2: 36, 3: 11}
 CHUNK = 1 << 14
 # What the prior's length (in units of the box's half-width) and variance (in those of the gradients) may be.
 LENGTHS = (0.06, 0.1, 0.17, 0.3, 0.5, 0.8, 1.3)
-SCALES = 10.0 ** np.arange(-5, 5)
+SCALES = 10.0 ** np.arange(-5, 7)
 # Gradients are never quite free of noise: this share of them keeps the normal matrix positive.
 LEAST_NOISE = 1e-9
 # The search over priors uses this share of the cosines of an axis, and hands so many to the full fit.
@@ -98,21 +98,23 @@ class CosineSums:
         self.waves = np.zeros((2 * self.order - 1,) * dim)
         self.towards = np.zeros((self.order,) * dim)
 
-    def add(self, points: np.ndarray, gradients: np.ndarray) -> None:
-        """Add observations (n, dim) that lie in the box."""
+    def add(self, points: np.ndarray, gradients: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Add observations (n, dim) that lie in the box, with weights (n,) if they do not all count in full."""
         numbers, dim = np.arange(self.order), points.shape[1]
+        weights = np.ones(len(points)) if weights is None else weights
         for first in range(0, len(points), CHUNK):
             angles = self.box.angles(points[first : first + CHUNK].astype(float))
             some = gradients[first : first + CHUNK].astype(float)
+            weight = weights[first : first + CHUNK]
             waves = [_waves(angles[:, axis], 2 * self.order - 1) for axis in range(dim)]
-            self.waves += _products([cosine for cosine, _ in waves])
+            self.waves += _products([cosine * (weight if axis == 0 else 1) for axis, (cosine, _) in enumerate(waves)])
             for axis in range(dim):
                 factors = [cosine[: self.order] for cosine, _ in waves]
                 slope = -(numbers * self.box.rate[axis])[:, None] * waves[axis][1][: self.order]
-                factors[axis] = slope * some[:, axis]
+                factors[axis] = slope * some[:, axis] * weight
                 self.towards += _products(factors)
-            self.squares += float((some**2).sum())
-        self.count += len(points)
+            self.squares += float(weight @ (some**2).sum(axis=1))
+        self.count += float(weights.sum())
 
     def forget(self, share: float) -> None:
         """Weigh all that was added so far by 1 − share."""
@@ -192,10 +194,11 @@ def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
     return np.exp(np.minimum(exponent, LARGEST_EXPONENT)) * np.exp(-exponent).sum()
 
 
-def fit_cosines(sums: CosineSums, held: CosineSums) -> CosineFit:
+def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> CosineFit:
     """Fit, with the prior that predicts the held-out gradients best; then once more with all of the data.
 
-    Priors are tried with fewer cosines first, then the best few with all of them.
+    Priors are tried with fewer cosines first, then the best few with all of them. Error bars are widened when the two
+    parts of the data disagree by more than they allow at the points ``about`` (n, dim).
     """
     priors = [
         (kernel, length, scale)
@@ -214,7 +217,29 @@ def fit_cosines(sums: CosineSums, held: CosineSums) -> CosineFit:
     coefficients = np.concatenate([[0.0], cho_solve(factor, (sums.towards + held.towards).reshape(-1)[1:])])
     dim = sums.waves.ndim
     shaped = coefficients.reshape((sums.order,) * dim)
-    return CosineFit(sums.box, shaped, factor, error / dim, error, length, scale, kernel)
+    fit = CosineFit(sums.box, shaped, factor, error / dim, error, length, scale, kernel)
+    features = fit.features(about)
+    halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
+    prior_precision = noise / scale * penalty + LEAST_NOISE * np.trace(matrix) / len(matrix)
+    inflation = disagreement(halves, prior_precision, features - features.mean(axis=0), fit.noise)
+    return replace(fit, noise=fit.noise * inflation**2)
+
+
+def disagreement(
+    halves: Sequence[tuple[np.ndarray, np.ndarray]], penalty: np.ndarray, features: np.ndarray, noise: float
+) -> float:
+    """How far apart two fits to different agents are, in their own error bars, and 1 at least.
+
+    Error bars given the basis are blind to what the basis cannot say; that it says different things to different
+    agents gives it away. Each half is a normal matrix and a right-hand side; features are centred, (places, terms).
+    """
+    apart, variance = np.zeros(len(features)), np.zeros(len(features))
+    for sign, (matrix, towards) in zip((1, -1), halves, strict=True):
+        factor = cho_factor(matrix + np.diag(penalty))
+        apart += sign * (features @ cho_solve(factor, towards))
+        variance += noise * np.einsum("np,pn->n", features, cho_solve(factor, features.T))
+    seen = variance > 1e-12 * variance.max()
+    return max(1.0, float(np.sqrt(np.mean(apart[seen] ** 2 / variance[seen])))) if seen.any() else 1.0
 
 
 def _noise(sums: CosineSums) -> float:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Quadratic", "fit_quadratic"]
+__all__ = ["Quadratic", "fit_quadratic", "no_quadratic"]
 
 PENALTIES = (0.0, *10.0 ** np.arange(-4, 3))
 
@@ -48,6 +48,12 @@ class Quadratic(NamedTuple):
         share = np.where(np.eye(len(self.centre), dtype=bool), 0.25, 0.5)
         shift = ((along - others.mean(axis=0)) ** 2).sum(axis=1)
         return np.einsum("nij,ij->n", product**2, share * self.variance) + self.slope_variance * shift
+
+
+def no_quadratic(dim: int) -> Quadratic:
+    """Zero."""
+    zero, square = np.zeros(dim), np.zeros((dim, dim))
+    return Quadratic(zero, zero, square, np.eye(dim), square, 0.0)
 
 
 def fit_quadratic(

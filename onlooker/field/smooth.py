@@ -6,9 +6,9 @@ import numpy as np
 
 from onlooker.field.cosine import ORDERS, Box, CosineFit, CosineSums, fit_cosines
 from onlooker.field.quadratic import Quadratic, fit_quadratic
-from onlooker.field.support import Support, support_of
+from onlooker.field.support import CELLS, Support, cell_counts, support_of
 
-__all__ = ["SmoothPotential", "fit_smooth"]
+__all__ = ["SmoothPotential", "SmoothSums", "begin_smooth", "fit_smooth"]
 
 # The box holds all but this share of the points at either end of an axis, and a margin where cosines may be flat.
 LEFT_OUT = 0.0005
@@ -75,20 +75,99 @@ class SmoothPotential:
     def explored(self, points: np.ndarray) -> np.ndarray:
         return self.support.holds(self._scaled(points))
 
+    def _law(self, beta: float) -> tuple[list[np.ndarray], np.ndarray]:
+        """Edges of fine cells, in standard deviations, and exp(βR̂) at their centres, of sum one."""
+        box, cells = self.support.box, DRAW_CELLS[self.dim]
+        edges = [np.linspace(low, high, cells + 1) for low, high in zip(box.low, box.high, strict=True)]
+        centres = np.meshgrid(*[(edge[1:] + edge[:-1]) / 2 for edge in edges], indexing="ij")
+        log_mass = beta * self.value(np.stack(centres, axis=-1).reshape(-1, self.dim) * self.spread + self.centre)
+        mass = np.exp(log_mass - log_mass.max())
+        return edges, mass.reshape((cells,) * self.dim) / mass.sum()
+
+    def masses(self, beta: float, cells: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Edges of ``cells`` per axis, in the points' units, and the mass of exp(βR̂) in each cell."""
+        edges, mass = self._law(beta)
+        stride = DRAW_CELLS[self.dim] // cells
+        for axis in range(self.dim):
+            mass = np.add.reduceat(mass, np.arange(0, mass.shape[axis], stride), axis=axis)
+        return [
+            edge[::stride] * spread + centre
+            for edge, spread, centre in zip(edges, self.spread, self.centre, strict=True)
+        ], mass
+
     def draw(self, count: int, beta: float, seed: int) -> np.ndarray:
         """Independent draws of exp(βR̂), by cells: (count, dim)."""
-        generator, box, cells = np.random.default_rng(seed), self.support.box, DRAW_CELLS[self.dim]
-        width = (box.high - box.low) / cells
-        axes = [low + (np.arange(cells) + 0.5) * step for low, step in zip(box.low, width, strict=True)]
-        centres = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.dim)
-        log_mass = beta * self.value(centres * self.spread + self.centre)
-        mass = np.cumsum(np.exp(log_mass - log_mass.max()))
-        chosen = np.minimum(np.searchsorted(mass, generator.random(count) * mass[-1]), len(centres) - 1)
-        return (centres[chosen] + (generator.random((count, self.dim)) - 0.5) * width) * self.spread + self.centre
+        generator = np.random.default_rng(seed)
+        edges, mass = self._law(beta)
+        total = np.cumsum(mass)
+        chosen = np.minimum(np.searchsorted(total, generator.random(count) * total[-1]), mass.size - 1)
+        corner = np.stack(np.unravel_index(chosen, mass.shape), axis=1)
+        low, width = (np.array([edge[0] for edge in edges]), np.array([edge[1] - edge[0] for edge in edges]))
+        return (low + (corner + generator.random((count, self.dim))) * width) * self.spread + self.centre
 
 
-def fit_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> SmoothPotential:
-    """Fit to points and gradients (n, dim); rows where ``held`` is true choose the hyper-parameters first."""
+@dataclass
+class SmoothSums:
+    """All that a fit in up to three dimensions needs to know of the observations, in constant memory.
+
+    Standardisation, box and quadratic are those of the observations it was begun with; what the quadratic then misses
+    the cosines learn.
+
+    Attributes
+    ----------
+    train, held
+        Sums over the rows learnt from, and over those that choose the hyper-parameters.
+    counts
+        Rows per cell, for the support.
+    typical
+        Some of the points.
+    outside
+        Weight of the rows that fell outside the box.
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    box: Box
+    trend: Quadratic
+    quadratic_error: float
+    unit: float
+    train: CosineSums
+    held: CosineSums
+    counts: np.ndarray
+    typical: np.ndarray
+    outside: float = 0.0
+
+    def add(
+        self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        """Add observations (n, dim), some of them held out, with weights (n,) if they do not all count in full."""
+        weights = np.ones(len(points)) if weights is None else weights
+        scaled = (points - self.centre) / self.spread
+        rest = (gradients * self.spread - self.trend.gradient(scaled)) / self.unit
+        inside = self.box.holds(scaled)
+        for sums, rows in ((self.train, inside & ~held), (self.held, inside & held)):
+            sums.add(scaled[rows], rest[rows], weights[rows])
+        self.counts += cell_counts(scaled[inside], self.box, weights[inside])
+        self.outside += float(weights[~inside].sum())
+
+    def forget(self, share: float) -> None:
+        """Weigh all that was added so far by 1 − share."""
+        for sums in (self.train, self.held):
+            sums.forget(share)
+        self.counts *= 1 - share
+        self.outside *= 1 - share
+
+    def fit(self) -> SmoothPotential:
+        typical = (self.typical - self.centre) / self.spread
+        cosines = fit_cosines(self.train, self.held, typical)
+        support = support_of(self.counts, self.box, np.ones(len(self.spread)))
+        return SmoothPotential(
+            self.centre, self.spread, self.trend, cosines, self.unit, support, self.typical, self.quadratic_error
+        )
+
+
+def begin_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> SmoothSums:
+    """Empty sums, for points and gradients like these (n, dim)."""
     centre, spread = points.mean(axis=0, dtype=float), points.std(axis=0, dtype=float)
     scaled, slopes = (points - centre) / spread, gradients * spread
     low, high = np.quantile(scaled, [LEFT_OUT, 1 - LEFT_OUT], axis=0)
@@ -97,11 +176,16 @@ def fit_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed
     inside = box.holds(scaled)
     scaled, slopes, held = scaled[inside], slopes[inside], held[inside]
     trend, quadratic_error = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
-    rest = slopes - trend.gradient(scaled)
-    unit = float(np.sqrt(np.mean(rest**2))) or 1.0
-    sums = [CosineSums(box, ORDERS[points.shape[1]]) for _ in range(2)]
-    for part, rows in zip(sums, (~held, held), strict=True):
-        part.add(scaled[rows], rest[rows] / unit)
+    unit = float(np.sqrt(np.mean((slopes - trend.gradient(scaled)) ** 2))) or 1.0
+    dim = points.shape[1]
+    train, out = (CosineSums(box, ORDERS[dim]) for _ in range(2))
     typical = points[np.random.default_rng(seed).integers(0, len(points), 500)].astype(float)
-    support = support_of(scaled, box)
-    return SmoothPotential(centre, spread, trend, fit_cosines(*sums), unit, support, typical, quadratic_error)
+    counts = np.zeros((CELLS[dim],) * dim)
+    return SmoothSums(centre, spread, box, trend, quadratic_error, unit, train, out, counts, typical)
+
+
+def fit_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> SmoothPotential:
+    """Fit to points and gradients (n, dim); rows where ``held`` is true choose the hyper-parameters first."""
+    sums = begin_smooth(points, gradients, held, seed)
+    sums.add(points, gradients, held)
+    return sums.fit()

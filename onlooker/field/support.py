@@ -1,6 +1,6 @@
 """Where the data are, on a grid of a box: the region a fitted reward is believed in, and the way back to it.
 
-A cell counts as explored when a Gaussian window of a cell's width about it holds a few points. Outside, a fit knows
+A cell counts as explored when a Gaussian window of two cells' width about it holds a few points. Outside, a fit knows
 nothing: it is evaluated at the nearest explored cell, less a wall e + 2e² of the distance e to it in standard
 deviations.
 """
@@ -12,11 +12,12 @@ from scipy.ndimage import distance_transform_edt, gaussian_filter
 
 from onlooker.field.cosine import Box
 
-__all__ = ["Support", "support_of"]
+__all__ = ["Support", "cell_counts", "support_of"]
 
 CELLS = {1: 512, 2: 128, 3: 40}
-# Points that a window of one cell's width must hold.
-FEWEST = 3.0
+# Points that a window of this width, in cells, must hold.
+WINDOW = 2.0
+FEWEST = 5.0
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,17 @@ class Support:
         return np.where(excess[:, None] > 0, centre, points), excess
 
 
-def support_of(points: np.ndarray, box: Box) -> Support:
-    """The support of points (n, dim)."""
-    dim = points.shape[1]
-    cells, spread = CELLS[dim], points.std(axis=0, dtype=float)
+def cell_counts(points: np.ndarray, box: Box, weights: np.ndarray | None = None) -> np.ndarray:
+    """How many points (n, dim) are in each cell of a box."""
+    cells = CELLS[points.shape[1]]
     edges = [np.linspace(low, high, cells + 1) for low, high in zip(box.low, box.high, strict=True)]
-    counts = np.histogramdd(points, edges)[0]
-    window = gaussian_filter(counts, 1.0, mode="constant") * (2 * np.pi) ** (dim / 2)
+    return np.histogramdd(points, edges, weights=weights)[0]
+
+
+def support_of(counts: np.ndarray, box: Box, spread: np.ndarray) -> Support:
+    """The support of points of that spread, counted in cells."""
+    dim, cells = counts.ndim, counts.shape[0]
+    window = gaussian_filter(counts, WINDOW, mode="constant") * (2 * np.pi * WINDOW**2) ** (dim / 2)
     explored = window >= FEWEST
     width = (box.high - box.low) / cells / spread
     distance, nearest = distance_transform_edt(~explored, sampling=width, return_indices=True)

@@ -1,16 +1,19 @@
 """Chains that sample exp(βR): one file per inverse learner."""
 
 from onlooker.inverse.active import active
-from onlooker.inverse.base import Info, InverseLearner, PoolInfo
+from onlooker.inverse.base import FieldInfo, Info, InverseLearner, PoolInfo
 from onlooker.inverse.classical import classical
 from onlooker.inverse.confine import ball, fade, nowhere
+from onlooker.inverse.correct import corrected
 from onlooker.inverse.multikernel import Reset, listing_reset, multikernel
 from onlooker.inverse.naive import naive
 from onlooker.inverse.nonreversible import nonreversible
 from onlooker.inverse.passive import passive
+from onlooker.inverse.replay import remembered, replay
 from onlooker.inverse.reweighted import reweighted
 
 __all__ = [
+    "FieldInfo",
     "Info",
     "InverseLearner",
     "PoolInfo",
@@ -18,6 +21,7 @@ __all__ = [
     "active",
     "ball",
     "classical",
+    "corrected",
     "fade",
     "listing_reset",
     "multikernel",
@@ -25,5 +29,7 @@ __all__ = [
     "nonreversible",
     "nowhere",
     "passive",
+    "remembered",
+    "replay",
     "reweighted",
 ]

@@ -17,7 +17,7 @@ from jax import Array
 
 from onlooker.density import Density
 
-__all__ = ["Info", "InverseLearner", "PoolInfo", "Step", "distance"]
+__all__ = ["FieldInfo", "Info", "InverseLearner", "PoolInfo", "Step", "distance"]
 
 Step = Callable[[Array, Any, Array], tuple[Array, Any]]
 
@@ -65,6 +65,24 @@ class PoolInfo(NamedTuple):
     reset: Array
 
 
+class FieldInfo(NamedTuple):
+    """What a step on a remembered field reports.
+
+    Attributes
+    ----------
+    kernel_ess
+        Effective neighbours behind the gradient.
+    bandwidth
+        The one it took, in the points' units (the mean over axes), after widening.
+    projected
+        1 outside the box, where the gradient is that of its edge and a pull back.
+    """
+
+    kernel_ess: Array
+    bandwidth: Array
+    projected: Array
+
+
 class InverseLearner(NamedTuple):
     """An inverse learner, ready to run.
 
@@ -102,7 +120,7 @@ class InverseLearner(NamedTuple):
     ask: Callable[[Array, Array], Array] = lambda position, noise: position
     init: Callable[[int], Any] = lambda dim: ()
     update: Callable[[Any, Any, Array], Any] | None = None
-    info: type[Info] | type[PoolInfo] = Info
+    info: type[Info] | type[PoolInfo] | type[FieldInfo] = Info
     check: Callable[[np.ndarray], None] = lambda positions: None
 
 

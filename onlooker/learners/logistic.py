@@ -85,7 +85,9 @@ class Logistic:
         features = np.concatenate([bias, self.features.astype(np.float32)], axis=1)
         values = np.unique(self.labels)
         ones = self.labels == values[-1] if len(values) == 2 else self.labels > 0
-        return Rows(jnp.asarray(features), jnp.asarray(ones.astype(np.float32)))
+        # Concrete even when it is first asked for inside a compiled function.
+        with jax.ensure_compile_time_eval():
+            return Rows(jnp.asarray(features), jnp.asarray(ones.astype(np.float32)))
 
     def begin(self, data: Rows, key: Array, lanes: int | None) -> Array:
         """Each lane's first row."""

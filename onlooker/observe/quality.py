@@ -19,6 +19,9 @@ STRETCHES = 50
 # Outermost points looked at, and the share of inward gradients below which the sign is doubted.
 OUTERMOST = 0.05
 FEWEST_INWARD = 0.25
+# How far out, in widths of the middle nine tenths, a point or a gradient is a runaway learner's.
+FARTHEST = 10.0
+STEEPEST = 1000.0
 # More duplicated rows than that are worth a word.
 DUPLICATES = 0.01
 
@@ -31,6 +34,13 @@ def inspect(seen: Observations) -> tuple[Observations, list[str]]:
     if len(flat):
         raise ValueError(f"points never move along coordinate {flat[0]}; leave it out.")
     warnings = []
+    seen, runaway = _without_runaways(seen)
+    if runaway:
+        warnings.append(
+            f"{runaway} of {len(seen) + runaway} observations are of learners that ran away ({FARTHEST:g} times as far "
+            f"out as nine tenths of the points, or with gradients {STEEPEST:g} times theirs) and were left out: their "
+            "learning rate is too large there."
+        )
     total = len(seen)
     seen = _unique(seen)
     if total - len(seen) > DUPLICATES * total:
@@ -51,20 +61,33 @@ def inspect(seen: Observations) -> tuple[Observations, list[str]]:
     return seen, warnings
 
 
+def _without_runaways(seen: Observations) -> tuple[Observations, int]:
+    """Observations that are not absurdly far from the others, and how many were left out."""
+    kept = np.ones(len(seen), bool)
+    for values, factor in ((seen.points, FARTHEST), (seen.gradients, STEEPEST)):
+        low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
+        width = np.where(high > low, high - low, np.inf)
+        kept &= (np.abs(values - middle) <= factor * width).all(axis=1)
+    return (seen, 0) if kept.all() else (_rows(seen, np.flatnonzero(kept)), int(np.count_nonzero(~kept)))
+
+
+def _rows(seen: Observations, rows: np.ndarray) -> Observations:
+    return replace(
+        seen,
+        points=seen.points[rows],
+        gradients=seen.gradients[rows],
+        agents=None if seen.agents is None else seen.agents[rows],
+        times=None if seen.times is None else seen.times[rows],
+    )
+
+
 def _unique(seen: Observations) -> Observations:
     rows = np.ascontiguousarray(np.concatenate([seen.points, seen.gradients], axis=1))
     keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
     _, first = np.unique(keys, return_index=True)
     if len(first) == len(seen):
         return seen
-    first.sort()
-    return replace(
-        seen,
-        points=seen.points[first],
-        gradients=seen.gradients[first],
-        agents=None if seen.agents is None else seen.agents[first],
-        times=None if seen.times is None else seen.times[first],
-    )
+    return _rows(seen, np.sort(first))
 
 
 def _warn_about_sign(seen: Observations) -> list[str]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from arviz_stats.base import array_stats
 from scipy.stats import norm
 
 from onlooker.density import Density
@@ -20,8 +21,10 @@ from onlooker.observe.observation import Observations
 from onlooker.observe.stream import Stream
 
 __all__ = [
+    "Convergence",
     "Occupancy",
     "agents_per_pool",
+    "convergence",
     "kernel_ess",
     "occupancy",
     "reported",
@@ -51,6 +54,9 @@ POOLS_LOOKED_AT = 1000
 FEWEST_UNITS = 50
 # Above this a single chain's histogram is not the ensemble's; the usual 1.01 is for those who want error bars.
 LARGEST_RHAT = 1.2
+# Chains agree, for those who want error bars, below this; together they should be worth so many independent draws.
+CONVERGED_RHAT = 1.01
+ENOUGH_DRAWS = 1000
 # Up to this dimension every pair of coordinates is looked at.
 MOST_PAIRED = 10
 
@@ -190,6 +196,9 @@ def reported(sums: dict[str, np.ndarray], steps: int) -> dict[str, float]:
     kept = np.isfinite(np.stack(list(sums.values()))).all(axis=0)
     sums = {name: total[kept] if kept.any() else total for name, total in sums.items()}
     means = {name: float(np.mean(total) / steps) for name, total in sums.items()}
+    if "bandwidth" in sums:
+        used = {"kernel_ess": means["kernel_ess"], "bandwidth_used": means["bandwidth"]}
+        return {**used, "projected_share": means["projected"]}
     shares = {"nearest_distance": means["distance"], "projected_share": means["projected"]}
     if "weight" in sums:
         ess = kernel_ess(sums["weight"], sums["weight_squared"])
@@ -199,15 +208,39 @@ def reported(sums: dict[str, np.ndarray], steps: int) -> dict[str, float]:
     return {"kernel_ess": reached, **shares, "empty_share": means["empty"], "resets": resets}
 
 
+class Convergence(NamedTuple):
+    """Whether chains agree and are long enough.
+
+    Attributes
+    ----------
+    rhat
+        Rank-normalised split rhat, the worst coordinate's; nan for too few samples.
+    ess
+        Effective number of draws of all chains together, the worst coordinate's.
+    """
+
+    rhat: float
+    ess: float
+
+    @property
+    def reached(self) -> bool:
+        return self.rhat < CONVERGED_RHAT and self.ess >= ENOUGH_DRAWS
+
+
+def convergence(samples: np.ndarray) -> Convergence:
+    """Of samples (chain, draw, dim)."""
+    if samples.shape[1] < 4 or not np.isfinite(samples).all():
+        return Convergence(math.nan, math.nan)
+    # Coordinates that never move have neither.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rhats = array_stats.rhat(samples.astype(float), chain_axis=0, draw_axis=1, method="rank")
+        sizes = array_stats.ess(samples.astype(float), chain_axis=0, draw_axis=1, method="bulk")
+    return Convergence(float(np.max(rhats)), float(np.min(sizes)))
+
+
 def rhat(samples: np.ndarray) -> float:
-    """Split Gelman–Rubin statistic of samples (chain, draw, dim), the worst coordinate's; nan for too few."""
-    half = samples.shape[1] // 2
-    if half < 2 or not np.isfinite(samples).all():
-        return float("nan")
-    halves = np.concatenate([samples[:, :half], samples[:, half : 2 * half]]).astype(float)
-    within = halves.var(axis=1, ddof=1).mean(axis=0)
-    between = halves.mean(axis=1).var(axis=0, ddof=1)
-    return float(np.sqrt((half - 1) / half + between / np.maximum(within, 1e-300)).max())
+    """Rank-normalised split rhat of samples (chain, draw, dim), the worst coordinate's; nan for too few."""
+    return convergence(samples).rhat
 
 
 def warn_about_chains(

@@ -1,0 +1,176 @@
+"""What is remembered of the past, in bounded memory: the last observations, a fair sample of all, or sums over cells.
+
+Each is three pure functions, so that a learner can carry it through a compiled loop: ``init(dim)``,
+``add(state, observations, count)`` for the first ``count`` rows of a block, and ``clouds(state)`` where it has points.
+
+* `ring(size)` keeps the last ``size`` observations, and so forgets.
+* `reservoir(size)` keeps a uniform sample of all that came: row t takes a random one of the first t + 1 places, if
+  there is such a place.
+* `binned(low, high)` keeps Σ1 and Σg per cell of a box, in up to three dimensions: all of the past in O(cells). One row
+  in five, by stretches, is summed apart, to choose a bandwidth by.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from onlooker.check import check_whole
+from onlooker.observe.observation import Observation
+
+__all__ = ["CELLS", "Bins", "Cloud", "Memory", "binned", "reservoir", "ring"]
+
+# Cells per axis, by dimension.
+CELLS = {1: 512, 2: 128, 3: 40}
+# Rows in a stretch of the stream: every HELD_OUT-th stretch is held out.
+STRETCH = 1000
+HELD_OUT = 5
+
+
+class Cloud(NamedTuple):
+    """Remembered observations, (size, dim) each, the first ``filled`` of them real; ``seen`` counts all that came."""
+
+    point: Array
+    gradient: Array
+    seen: Array
+
+    @property
+    def filled(self) -> Array:
+        return jnp.minimum(self.seen, len(self.point))
+
+
+class Bins(NamedTuple):
+    """Sums over cells, for the rows learnt from and the rows held out.
+
+    Attributes
+    ----------
+    counts
+        (2, cells…): Σ1.
+    gradients
+        (2, cells…, dim): Σg.
+    squares
+        (2,): Σ‖g‖² of rows in the box.
+    seen, outside
+        How many rows came, and how many fell outside the box.
+    """
+
+    counts: Array
+    gradients: Array
+    squares: Array
+    seen: Array
+    outside: Array
+
+
+class Memory(NamedTuple):
+    """A way to remember.
+
+    Attributes
+    ----------
+    name
+        "ring", "reservoir" or "binned".
+    init, add
+        ``init(dim)`` is empty, ``add(state, observations, count, held=None)`` adds the first ``count`` rows of a block;
+        ``held`` says which of them are held out.
+    numbers
+        ``numbers(dim)``: how many numbers it holds, whatever is added.
+    low, high
+        The box of "binned".
+    """
+
+    name: str
+    init: Callable[[int], Any]
+    add: Callable[..., Any]
+    numbers: Callable[[int], int]
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+
+def _empty_cloud(size: int) -> Callable[[int], Cloud]:
+    return lambda dim: Cloud(jnp.zeros((size, dim)), jnp.zeros((size, dim)), jnp.zeros((), jnp.int32))
+
+
+def _cloud(name: str, size: int, slots: Callable[[Array, Array], Array]) -> Memory:
+    """A memory of points; ``slots(row numbers, seen)`` says where rows go, ``size`` or more for nowhere."""
+
+    def add(state: Cloud, observations: Observation, count: Array, held: Array | None = None) -> Cloud:
+        rows = jnp.arange(len(observations.point))
+        slot = jnp.where(rows < count, slots(state.seen + rows, state.seen), size)
+        # Of the rows that go to one place the last stays, on every machine.
+        last = jnp.full(size, -1).at[slot].max(rows, mode="drop")
+        fresh = (last >= 0)[:, None]
+        point = jnp.where(fresh, observations.point[last], state.point)
+        gradient = jnp.where(fresh, observations.gradient[last], state.gradient)
+        return Cloud(point, gradient, state.seen + count)
+
+    return Memory(name, _empty_cloud(size), add, lambda dim: 2 * size * dim)
+
+
+def ring(size: int) -> Memory:
+    """The last ``size`` observations."""
+    check_whole(size=size)
+    return _cloud("ring", int(size), lambda number, seen: number % size)
+
+
+def reservoir(size: int, seed: int = 0) -> Memory:
+    """A uniform sample of ``size`` of all observations."""
+    check_whole(size=size)
+
+    def slots(number: Array, seen: Array) -> Array:
+        drawn = jax.random.randint(jax.random.fold_in(jax.random.key(seed), seen), number.shape, 0, number + 1)
+        return jnp.where(number < size, number, drawn)
+
+    return _cloud("reservoir", int(size), slots)
+
+
+def binned(low: Sequence[float], high: Sequence[float], cells: int | None = None, forgetting: float = 0.0) -> Memory:
+    """Sums over the cells of a box.
+
+    Parameters
+    ----------
+    low, high
+        Its corners, in up to three dimensions. Rows outside are counted, not kept.
+    cells
+        Per axis.
+    forgetting
+        Share of its weight that a row loses with every later one.
+    """
+    bottom, top = np.asarray(low, float), np.asarray(high, float)
+    dim = len(bottom)
+    if bottom.shape != top.shape or dim not in CELLS or not (bottom < top).all():
+        raise ValueError(f"low is {low} and high {high}; give the corners of a box in one, two or three dimensions.")
+    if not 0 <= forgetting < 1:
+        raise ValueError(f"forgetting is {forgetting}; give a share from 0, less than 1.")
+    size = CELLS[dim] if cells is None else int(cells)
+    check_whole(cells=size)
+
+    def init(dim: int) -> Bins:
+        shape = (2,) + (size,) * dim
+        zero = jnp.zeros((), jnp.int32)
+        return Bins(jnp.zeros(shape), jnp.zeros((*shape, dim)), jnp.zeros(2), zero, zero)
+
+    def add(state: Bins, observations: Observation, count: Array, held: Array | None = None) -> Bins:
+        rows = jnp.arange(len(observations.point))
+        share = (observations.point - jnp.asarray(bottom, jnp.float32)) / jnp.asarray(top - bottom, jnp.float32)
+        inside = jnp.all((share >= 0) & (share < 1), axis=1)
+        kept = inside & (rows < count)
+        if held is None:
+            held = (state.seen + rows) // STRETCH % HELD_OUT == HELD_OUT - 1
+        fold = held.astype(jnp.int32)
+        # An index out of range is dropped.
+        cell = jnp.where(kept[:, None], (share * size).astype(jnp.int32), size)
+        at = (fold, *cell.T)
+        weight = (1 - forgetting) ** jnp.maximum(count - 1 - rows, 0).astype(jnp.float32)
+        older = (1 - forgetting) ** count.astype(jnp.float32)
+        square = jnp.where(kept, weight * jnp.sum(observations.gradient**2, axis=1), 0)
+        return Bins(
+            (older * state.counts).at[at].add(weight, mode="drop"),
+            (older * state.gradients).at[at].add(weight[:, None] * observations.gradient, mode="drop"),
+            (older * state.squares).at[fold].add(square),
+            state.seen + count,
+            state.outside + jnp.sum((rows < count) & ~inside),
+        )
+
+    return Memory("binned", init, add, lambda dim: 2 * size**dim * (1 + dim), bottom, top)

@@ -1,0 +1,143 @@
+"""w ← (I − μC(α)/D(α))^½ w: inject less noise where gradients bring their own.
+
+A step with injected covariance μD and a drift term of covariance μ²C(α), the gradients' noise and the kernel's, moves
+with μD + μ²C: the chain is too hot. Injecting μD − μ²C instead makes the sum right. `corrected` wraps any inverse
+learner: it finds C/D by itself, from the learner's own steps on its own stream at a few places with the injected noise
+left out, and by the difference it makes when it is put in. Where gradient noise alone is already more than μD the
+eigenvalues are floored, and the share of places where that happened is in the settings.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from onlooker.check import check_positive, check_whole
+from onlooker.inverse.base import InverseLearner
+from onlooker.noise import standard_normal
+from onlooker.observe.stream import Stream
+
+__all__ = ["corrected"]
+
+# The least share of the injected variance that is kept along any direction.
+LEAST_SHARE = 0.01
+# Steps of the stream drawn at once.
+BLOCK = 4096
+
+
+def corrected(
+    learner: InverseLearner,
+    stream: Stream,
+    places: Any,
+    *,
+    draws: int = 4096,
+    batch: int = 1,
+    width: float | None = None,
+    seed: int = 0,
+) -> InverseLearner:
+    """The same learner with its injected noise reduced by the gradients' own.
+
+    Parameters
+    ----------
+    learner, stream
+        As for `run`.
+    places
+        (n, dim): where the covariance is measured, such as samples of a first, short run. Between them the roots are
+        averaged by a Gaussian window.
+    draws
+        Steps of the stream that each place is shown.
+    batch
+        Steps after which the stream has forgotten itself, such as an agent's horizon: the covariance is that of sums
+        over as many, and so counts autocorrelation.
+    width
+        Of the window; by default the places' typical distance to their nearest neighbours.
+    seed
+        Of the stream's randomness.
+    """
+    if learner.update is not None:
+        raise ValueError(f"{learner.name} remembers: its drift has no noise from step to step to correct for.")
+    spots = np.asarray(places, dtype=np.float32)
+    if spots.ndim != 2 or spots.shape[1] != stream.dim or not len(spots) or not np.isfinite(spots).all():
+        raise ValueError(f"places has shape {spots.shape}; give finite positions (n, {stream.dim}).")
+    check_whole(draws=draws, batch=batch)
+    if draws < 8 * batch:
+        raise ValueError(f"draws is {draws}, fewer than eight batches of {batch}; give more.")
+    relative = _relative_covariance(learner, stream, spots, int(draws), int(batch), seed)
+    roots, floored = _roots(relative)
+    if width is None:
+        width = _typical_distance(spots)
+    check_positive(width=width)
+    table, where, scale = jnp.asarray(roots, jnp.float32), jnp.asarray(spots), float(width)
+
+    def step(position: Array, evidence: Any, noise: Array) -> tuple[Array, Any]:
+        away = jnp.sum((where - position) ** 2, axis=1) / (2 * scale**2)
+        weight = jax.nn.softmax(-away)
+        root = jnp.tensordot(weight.astype(position.dtype), table.astype(position.dtype), axes=1)
+        return learner.step(position, evidence, noise.at[0].set(root @ noise[0]))
+
+    share = float(np.trace(relative, axis1=1, axis2=2).mean() / stream.dim)
+    settings = {**learner.settings, "noise_corrected": share, "noise_floored": floored}
+    return learner._replace(step=step, settings=settings)
+
+
+def _relative_covariance(
+    learner: InverseLearner, stream: Stream, places: np.ndarray, draws: int, batch: int, seed: int
+) -> np.ndarray:
+    """(n, dim, dim): covariance of the drift term in units of the injected noise's, at each place."""
+    dim = stream.dim
+    show = _shown(stream, draws, seed)
+    keys = jax.random.split(jax.random.key(seed + 1), draws)
+
+    @jax.jit
+    def at(place: Array) -> tuple[Array, Array]:
+        def moved(key: Array, evidence: Any, injected: Array) -> Array:
+            noise = standard_normal(key, (learner.noise_rows, dim), jnp.float32).at[0].set(injected)
+            shown = evidence if stream.answer is None else stream.answer(learner.ask(place, noise), evidence)
+            return learner.step(place, shown, noise)[0] - place
+
+        drift = jax.vmap(partial(moved, injected=jnp.zeros(dim)))(keys, show)
+        sums = drift[: draws // batch * batch].reshape(-1, batch, dim).sum(axis=1)
+        covariance = jnp.atleast_2d(jnp.cov(sums.T)) / batch
+        # A step is linear in the noise that it injects: D's root is what unit noise adds.
+        first = jax.tree.map(lambda leaf: leaf[0], show)
+        added = jnp.stack([moved(keys[0], first, row) for row in jnp.eye(dim)], axis=1) - drift[0][:, None]
+        return covariance, added
+
+    found = [at(jnp.asarray(place)) for place in places]
+    inverse = [np.linalg.pinv(np.asarray(added, float)) for _, added in found]
+    return np.stack([one @ np.asarray(noise, float) @ one.T for one, (noise, _) in zip(inverse, found, strict=True)])
+
+
+def _shown(stream: Stream, draws: int, seed: int) -> Any:
+    """What one chain is shown in ``draws`` steps."""
+    lanes = None if stream.shared else 1
+    key = jax.random.key(seed)
+    carry = stream.init(stream.data, key, lanes)
+    blocks = []
+    draw: Callable[..., tuple[Any, Any]] = jax.jit(stream.draw, static_argnums=(3, 4))
+    for number in range(-(-draws // BLOCK)):
+        steps = min(BLOCK, draws)
+        carry, evidence = draw(stream.data, carry, jax.random.fold_in(key, number), steps, lanes)
+        blocks.append(evidence)
+    joined = jax.tree.map(lambda *parts: jnp.concatenate(parts)[:draws], *blocks)
+    return joined if stream.shared else jax.tree.map(lambda leaf: leaf[..., 0], joined)
+
+
+def _roots(relative: np.ndarray) -> tuple[np.ndarray, float]:
+    """(I − M)^½ with eigenvalues floored, and the share of places where that was needed."""
+    values, vectors = np.linalg.eigh(np.eye(relative.shape[-1]) - relative)
+    floored = float((values < LEAST_SHARE).any(axis=1).mean())
+    roots = np.sqrt(np.maximum(values, LEAST_SHARE))
+    return np.einsum("nij,nj,nkj->nik", vectors, roots, vectors), floored
+
+
+def _typical_distance(places: np.ndarray) -> float:
+    if len(places) == 1:
+        return 1.0
+    apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
+    np.fill_diagonal(apart, np.inf)
+    return float(max(np.median(apart.min(axis=1)), 1e-6))

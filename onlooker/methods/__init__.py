@@ -1,0 +1,1 @@
+"""How `reconstruct` gets from observations to a Reconstruction: one file per way."""

@@ -1,0 +1,189 @@
+"""Remember everything, regress the gradient on it, and run chains on that field until they agree."""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from onlooker.field.binned import fit_field, levels
+from onlooker.field.kernel_regression import VARIANTS, regress
+from onlooker.field.memory import CELLS, Bins, Memory, binned, reservoir
+from onlooker.field.quadratic import fit_quadratic
+from onlooker.inverse.base import InverseLearner
+from onlooker.inverse.replay import remembered, replay
+from onlooker.methods.options import Options, some_of
+from onlooker.observe.observation import Observations
+from onlooker.observe.quality import held_out
+from onlooker.observe.stream import Stream, simulated
+from onlooker.reconstruction import Reconstruction
+from onlooker.reward.accumulate import Grid, Histogram
+from onlooker.reward.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS, Convergence, convergence
+from onlooker.reward.estimate import RewardEstimate
+from onlooker.run import Chains, run
+
+__all__ = ["by_replay"]
+
+# The box of binned moments holds all but this share of the points at either end of an axis, and a margin.
+LEFT_OUT = 0.0005
+MARGIN = 0.1
+# Observations that are remembered as such, above three dimensions.
+REMEMBERED = 4096
+# Rows that a bandwidth is chosen with, and on.
+TRIED_ON = 500
+# μβλ of the stiffest places: their variance is then right to a hundredth.
+STIFFNESS = 0.05
+FIRST_ROUND = 20_000
+ROUNDS = 7
+
+
+def by_replay(seen: Observations, doubts: list[str], options: Options) -> Reconstruction:
+    """The field of all observations, then chains on it."""
+    held = held_out(seen, options.seed)
+    began = time.perf_counter()
+    make = _with_bins if seen.dim in CELLS else _with_points
+    learner, numbers = make(seen, held, options)
+    fitted = time.perf_counter() - began
+    rounds, converged = _run_until_converged(learner, seen, options)
+    samples = np.concatenate([one.samples for one in rounds], axis=1)
+    estimate = None
+    if rounds[0].histogram is not None:
+        counts = np.sum([one.histogram.counts for one in rounds if one.histogram is not None], axis=0)
+        estimate = RewardEstimate(Histogram(rounds[0].histogram.edges, counts), options.beta)
+    diagnostics = {
+        **rounds[-1].diagnostics,
+        "observations": len(seen),
+        "refused": seen.refused,
+        "beta": options.beta,
+        "step_size": learner.settings["step_size"],
+        **numbers,
+        "rhat": converged.rhat,
+        "ess": converged.ess,
+        "fit_seconds": fitted,
+        "draw_seconds": time.perf_counter() - began - fitted,
+    }
+    if not converged.reached:
+        doubts = [
+            *doubts,
+            f"the chains have not converged (rhat {converged.rhat:.3f}, wanted below {CONVERGED_RHAT}; worth "
+            f"{converged.ess:.0f} draws, wanted {ENOUGH_DRAWS}): the field may have several wells, or there are few "
+            "chains.",
+        ]
+    thinned = samples[:, :: max(1, samples.shape[1] // 1000)]
+    carried = some_of(seen, options.seed)
+    return Reconstruction("replay", thinned, diagnostics, doubts, None, estimate, rounds[-1], carried)
+
+
+def _run_until_converged(
+    learner: InverseLearner, seen: Observations, options: Options
+) -> tuple[list[Chains], Convergence]:
+    """Rounds twice as long as all before, the first one thrown away."""
+    dim, generator = seen.dim, np.random.default_rng(options.seed)
+    grid = None
+    if dim <= 3:
+        low, high = np.quantile(seen.points, [0, 1], axis=0)
+        grid = Grid(tuple(low.tolist()), tuple(high.tolist()), 40 if dim < 3 else 24)
+    positions: Any = seen.points[generator.integers(0, len(seen), options.chains)]
+    kept: list[Chains] = []
+    found = Convergence(np.nan, np.nan)
+    for number in range(ROUNDS):
+        steps = FIRST_ROUND * 2 ** max(0, number - 1)
+        one = run(
+            learner,
+            _silence(dim),
+            steps=steps,
+            chains=options.chains,
+            seed=options.seed + number,
+            start=positions,
+            grid=grid,
+        )
+        positions = one.positions
+        if number == 0 and not one.interrupted:
+            continue
+        kept.append(one)
+        found = convergence(np.concatenate([each.samples for each in kept], axis=1))
+        if found.reached or one.interrupted:
+            break
+    return kept, found
+
+
+def _silence(dim: int) -> Stream:
+    """A stream that shows nothing: the field is there already."""
+
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Array]:
+        return carry, jnp.zeros((steps, 1))
+
+    return simulated(dim, draw, shared=True, numbers=1)
+
+
+def _frozen(learner: InverseLearner) -> InverseLearner:
+    return learner._replace(update=lambda memory, observations, count: memory)
+
+
+def _with_bins(seen: Observations, held: np.ndarray, options: Options) -> tuple[InverseLearner, dict[str, Any]]:
+    low, high = np.quantile(seen.points, [LEFT_OUT, 1 - LEFT_OUT], axis=0)
+    margin = MARGIN * (high - low)
+    memory = binned((low - margin).tolist(), (high + margin).tolist())
+    state = remembered(memory, seen.points, seen.gradients, held)
+    assert isinstance(state, Bins)
+    field = fit_field(state, 10.0)
+    cells = CELLS[seen.dim]
+    width = (high - low + 2 * margin) / cells
+    step = options.step_size or STIFFNESS / (options.beta * _stiffness(np.asarray(field.gradient), state, width))
+    row, column = (int(index) for index in field.choice)
+    numbers = {
+        "held_out_error": float(field.error),
+        "variant": VARIANTS[row],
+        "bandwidth": float(levels(cells)[column] * width.mean()),
+        "outside_share": float(state.outside) / len(seen),
+        "memory_numbers": memory.numbers(seen.dim),
+    }
+    return _frozen(replay(memory, step_size=step, beta=options.beta, state=state)), numbers
+
+
+def _stiffness(gradient: np.ndarray, state: Bins, width: np.ndarray) -> float:
+    """The largest slope of a gradient, where it is among the steepest twentieth of occupied cells."""
+    dim = gradient.shape[-1]
+    occupied = np.asarray(state.counts.sum(axis=0)) > 0
+    slopes = [np.abs(np.gradient(gradient[..., j], width[i], axis=i))[occupied] for i in range(dim) for j in range(dim)]
+    return max(float(np.quantile(np.max(slopes, axis=0), 0.95)), 1e-12)
+
+
+def _with_points(seen: Observations, held: np.ndarray, options: Options) -> tuple[InverseLearner, dict[str, Any]]:
+    memory: Memory = reservoir(REMEMBERED, options.seed)
+    centre, spread = seen.points.mean(axis=0, dtype=float), seen.points.std(axis=0, dtype=float)
+    scaled, slopes = (seen.points - centre) / spread, seen.gradients * spread
+    trend, _ = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
+    stiffness = np.abs(np.linalg.eigvalsh(trend.curvature / np.outer(spread, spread))).max()
+    step = options.step_size or STIFFNESS / (options.beta * max(float(stiffness), 1e-12))
+    width, error = (options.bandwidth, np.nan) if options.bandwidth else _bandwidth(seen, held, options.seed)
+    state = remembered(memory, seen.points, seen.gradients)
+    learner = replay(memory, step_size=step, bandwidth=width, beta=options.beta, variant="linear", state=state)
+    numbers = {"held_out_error": error, "variant": "linear", "bandwidth": width}
+    return _frozen(learner), {**numbers, "memory_numbers": memory.numbers(seen.dim)}
+
+
+def _bandwidth(seen: Observations, held: np.ndarray, seed: int) -> tuple[float, float]:
+    """The bandwidth with which remembered rows predict gradients held out best, and that error."""
+    generator = np.random.default_rng(seed)
+    train, test = (
+        generator.permutation(np.flatnonzero(rows))[:most] for rows, most in ((~held, REMEMBERED), (held, TRIED_ON))
+    )
+    points, gradients, places, truth = (
+        jnp.asarray(part, jnp.float32)
+        for part in (seen.points[train], seen.gradients[train], seen.points[test], seen.gradients[test])
+    )
+    kept = jnp.ones(len(train), bool)
+
+    @jax.jit
+    def error(width: Array) -> Array:
+        def one(place: Array) -> Array:
+            return regress(place, points, gradients, kept, width)[0]
+
+        return jnp.mean(jnp.sum((jax.lax.map(one, places, batch_size=50) - truth) ** 2, axis=1))
+
+    spread = float(np.mean(seen.points.std(axis=0)))
+    errors = {spread * factor: float(error(jnp.float32(spread * factor))) for factor in 2.0 ** np.arange(-4, 3, 0.5)}
+    return min(errors.items(), key=lambda item: item[1])

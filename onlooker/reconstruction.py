@@ -1,0 +1,194 @@
+"""What a reconstruction is: samples, a reward with error bars, numbers and sentences about them; saved and loaded."""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import arviz_base
+import numpy as np
+import xarray
+
+from onlooker.field.ridge import RidgePotential
+from onlooker.field.smooth import SmoothPotential
+from onlooker.reward import plots
+from onlooker.reward.accumulate import Histogram
+from onlooker.reward.estimate import RewardEstimate
+from onlooker.run import Chains
+from onlooker.store import pack, unpack
+
+__all__ = ["Potential", "Reconstruction", "load"]
+
+Potential = SmoothPotential | RidgePotential
+# What makes a folder one of ours.
+FORMAT = "onlooker reconstruction 1"
+FITS: dict[str, type] = {kind.__name__: kind for kind in (SmoothPotential, RidgePotential, RewardEstimate)}
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """A reconstructed reward.
+
+    Attributes
+    ----------
+    method
+        What was used.
+    samples
+        (chain, draw, dim) of exp(βR̂), thinned.
+    diagnostics, warnings
+        Numbers about it, and sentences a user should read.
+    potential
+        The fitted reward, of method "potential".
+    estimate
+        R̂ on a grid, of the other methods, for dim ≤ 3.
+    chains
+        The run behind the samples, of the other methods; not saved.
+    observed
+        Some of the observations: "points" and "gradients".
+    """
+
+    method: str
+    samples: np.ndarray
+    diagnostics: dict[str, Any]
+    warnings: list[str]
+    potential: Potential | None = None
+    estimate: RewardEstimate | None = None
+    chains: Chains | None = None
+    observed: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def dim(self) -> int:
+        return self.samples.shape[-1]
+
+    def reward(self, x: Any) -> np.ndarray:
+        """R̂ at x (n, dim), up to a constant; nan where `explored` is false."""
+        points = self._points(x)
+        if self.potential is None:
+            return self._grid()(points)
+        return np.where(self.potential.explored(points), self.potential.value(points), np.nan)
+
+    def reward_error(self, x: Any) -> np.ndarray:
+        """Standard error of R̂ at x (n, dim), of its difference from R̂'s mean over the data; given the basis."""
+        points = self._points(x)
+        if self.potential is None:
+            raise ValueError(f"error bars need a method that fits a potential; {self.method} has none.")
+        return np.where(self.potential.explored(points), self.potential.error(points), np.nan)
+
+    def explored(self, x: Any) -> np.ndarray:
+        """Whether there were data, or chains, at x (n, dim)."""
+        points = self._points(x)
+        return self._grid().explored(points) if self.potential is None else self.potential.explored(points)
+
+    def plot(self) -> Any:
+        """A matplotlib Figure: R̂ in two dimensions, the chains' traces otherwise."""
+        if self.dim == 2:
+            return plots.reward_map(self.estimate or RewardEstimate(self._histogram(), self.diagnostics["beta"]))
+        return plots.trace(self.samples, 1 if self.chains is None else self.chains.sample_every)
+
+    def to_datatree(self) -> xarray.DataTree:
+        """An ArviZ DataTree: ``posterior``, ``sample_stats`` (βR̂ of a fitted reward) and some ``observed_data``."""
+        groups: dict[str, Any] = {"posterior": {"position": self.samples}}
+        if self.potential is not None:
+            log_density = self.diagnostics["beta"] * self.potential.value(self.samples.reshape(-1, self.dim))
+            groups["sample_stats"] = {"lp": log_density.reshape(self.samples.shape[:2])}
+        if self.observed:
+            groups["observed_data"] = self.observed
+        dims = {name: ["coordinate"] for name in ("position", "points", "gradients")}
+        dims |= {name: ["observation", "coordinate"] for name in self.observed}
+        tree = arviz_base.from_dict(groups, dims=dims)
+        about = {"format": FORMAT, "method": self.method, "diagnostics": self.diagnostics, "warnings": self.warnings}
+        tree.attrs.update({name: _text(value) for name, value in about.items()})
+        return tree
+
+    def save(self, folder: Any) -> Path:
+        """Write it as a Zarr store, whole or not at all; an older reconstruction there is replaced."""
+        path = Path(folder)
+        if path.exists() and any(path.iterdir() if path.is_dir() else [path]) and not _is_ours(path):
+            raise ValueError(f"{path} exists and is not a reconstruction; choose another folder.")
+        tree = self.to_datatree()
+        fit = self.potential if self.potential is not None else self.estimate
+        if fit is not None:
+            tree["fit"] = xarray.DataTree(_dataset(pack(fit), type(fit).__name__))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as scratch:
+            written = Path(scratch) / "result"
+            tree.to_zarr(written, mode="w", consolidated=False)
+            if path.exists():
+                os.replace(path, Path(scratch) / "older")
+            os.replace(written, path)
+        return path
+
+    def _histogram(self) -> Histogram:
+        flat = self.samples.reshape(-1, self.dim)
+        edges = tuple(np.linspace(low, high, 41) for low, high in zip(flat.min(axis=0), flat.max(axis=0), strict=True))
+        return Histogram.of(flat, edges)
+
+    def _grid(self) -> RewardEstimate:
+        if self.estimate is None:
+            raise ValueError(
+                f"R̂ in {self.dim} dimensions needs a method that fits a potential; {self.method} has samples only."
+            )
+        return self.estimate
+
+    def _points(self, x: Any) -> np.ndarray:
+        points = np.asarray(x, dtype=float)
+        if points.ndim == 1 and self.dim == 1:
+            points = points[:, None]
+        if points.ndim != 2 or points.shape[1] != self.dim:
+            raise ValueError(f"x has shape {points.shape}; give points of shape (n, {self.dim}).")
+        return points
+
+
+def load(folder: Any) -> Reconstruction:
+    """A reconstruction that was saved."""
+    path = Path(folder)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; give the folder that a reconstruction was saved in.")
+    if not _is_ours(path):
+        raise ValueError(f"{path} holds no reconstruction; give the folder that one was saved in.")
+    with xarray.open_datatree(path, engine="zarr", consolidated=False) as opened:
+        tree = opened.load()
+    fit = None
+    if "fit" in tree.children:
+        fit = _fit(tree["fit"].to_dataset())
+    observed = tree["observed_data"].data_vars if "observed_data" in tree.children else {}
+    return Reconstruction(
+        tree.attrs["method"],
+        np.asarray(tree["posterior/position"]),
+        json.loads(tree.attrs["diagnostics"]),
+        json.loads(tree.attrs["warnings"]),
+        potential=None if isinstance(fit, RewardEstimate) else fit,
+        estimate=fit if isinstance(fit, RewardEstimate) else None,
+        observed={str(name): value.values for name, value in observed.items()},
+    )
+
+
+def _dataset(flat: dict[str, np.ndarray], kind: str) -> xarray.Dataset:
+    """Arrays as variables, words as attributes. Axes are named by their length: equal ones share a name."""
+    words = {name: str(value) for name, value in flat.items() if value.dtype.kind == "U"}
+    arrays = {
+        name.replace("/", "."): (tuple(f"axis_{axis}_of_{size}" for axis, size in enumerate(value.shape)), value)
+        for name, value in flat.items()
+        if name not in words
+    }
+    return xarray.Dataset(arrays, attrs={"kind": kind, "words": json.dumps(words)})
+
+
+def _fit(dataset: xarray.Dataset) -> Any:
+    flat = {str(name).replace(".", "/"): value.values for name, value in dataset.data_vars.items()}
+    flat |= {name: np.asarray(word) for name, word in json.loads(dataset.attrs["words"]).items()}
+    return unpack(FITS[dataset.attrs["kind"]], flat)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=float)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return attributes.get("format") == FORMAT
