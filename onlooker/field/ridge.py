@@ -212,9 +212,9 @@ def _grow(
     best = refined(units, solved)
     while helps(best[1], solved) and 2 * len(best[0].offset) <= MOST_UNITS:
         wider = more(2 * len(best[0].offset))
-        found = refined(wider, solve(wider, *parts))
+        candidate = refined(wider, solve(wider, *parts))
         solved = best[1]
-        best = found if found[1].error < best[1].error else best
+        best = candidate if candidate[1].error < best[1].error else best
     return best
 
 

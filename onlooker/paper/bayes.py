@@ -4,7 +4,6 @@ Distances d1, d2 are the total variation of the two marginals, on 20 bins of [âˆ
 exact law exp(R) unless a row says otherwise. Rows that must fail are here too: they show what the paper gets wrong.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,8 @@ from onlooker.learners.agents import independent, questions, simulate
 from onlooker.learners.mixture import Mixture
 from onlooker.observe.stream import pooled, recorded
 from onlooker.paper.mixture_runs import DENSITY, LISTING, TEXT, Example, Length, figures
+from onlooker.paper.ours import corrected_rows
 from onlooker.paper.report import Row, at_least, at_most, between
-from onlooker.reconstruct import reconstruct
-from onlooker.reward import plots
 from onlooker.reward.accumulate import Histogram, Marginals
 from onlooker.reward.distances import marginal_variations, total_variation
 from onlooker.run import Chains
@@ -30,13 +28,14 @@ SKEW = [[0.0, 1.0], [-1.0, 0.0]]
 
 
 def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
-    """Run the rows of a preset (by default the paper's, text and listing) and draw the figures."""
+    """Run the rows of a preset (by default of all; quickly the paper's, text and listing) and draw the figures."""
     if preset in (None, "text"):
         yield from _text(Example(Mixture((10.0, 2.0)), quick, seed), folder)
     if preset in (None, "listing"):
         yield from _listing(Example(Mixture((10.0, 1.0)), quick, seed), folder)
-    if preset == "corrected":
-        yield from _corrected(Example(Mixture((10.0, 2.0)), quick, seed), folder)
+    if preset == "corrected" or (preset is None and not quick):
+        sizes = (1000, 10_000) if quick else (1000, 10_000, 100_000)
+        yield from corrected_rows(Example(Mixture((10.0, 2.0)), quick, seed), "bayes", folder, sizes)
 
 
 def _text(example: Example, folder: Path) -> Iterator[Row]:
@@ -188,44 +187,6 @@ def _listing(example: Example, folder: Path) -> Iterator[Row]:
     chains = example.watch(weighted, independent(example.reward, DENSITY), length, "reweighted, listing")
     yield example.row("reweighted, listing's prior", chains, {"d1": at_most(0.05), "d2": at_most(0.06)})
     figures(folder, "bayes", "reweighted", "reweighted inverse learner, listing", chains, example)
-
-
-def _corrected(example: Example, folder: Path) -> Iterator[Row]:
-    """The text's own protocol, agents of 100 steps and nothing known of Ï€, by a fitted potential."""
-    lengths = {1000: 0.08, 10_000: 0.035, 100_000: 0.02}
-    for agents, accept in list(lengths.items())[: 2 if example.quick else 3]:
-        seen = simulate(
-            example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + agents
-        )
-        began = time.perf_counter()
-        found = reconstruct(
-            seen.points, seen.gradients, agents=seen.agents, times=seen.times, chains=200, seed=example.seed
-        )
-        seconds = time.perf_counter() - began
-        histogram = Histogram.of(found.samples, example.exact.edges)
-        first, second = marginal_variations(histogram.coarsen(2), example.exact.coarsen(2))
-        draws = _draws(example, 2000)
-        error = found.reward(draws) - example.reward.value(draws)
-        metrics = {
-            "d1": first,
-            "d2": second,
-            "joint": total_variation(histogram, example.exact),
-            "rms_of_reward": float(np.nanstd(error)),
-            "unexplored": float(np.isnan(error).mean()),
-        }
-        settings = {"observations": len(seen), "seconds": round(seconds, 2), "quick": example.quick}
-        name = f"potential, 100-step agents, {len(seen):.0e} observations"
-        limits = {"d1": at_most(accept), "d2": at_most(accept)}
-        yield Row(name, metrics, limits, settings)
-        if agents == 10_000:
-            plots.save(plots.beside_truth(histogram, example.exact, "fitted potential"), folder / "bayes-potential.png")
-
-
-def _draws(example: Example, count: int) -> np.ndarray:
-    """Points of the exact law, from its cells."""
-    law = example.law
-    places = np.stack(np.meshgrid(*law.axes, indexing="ij"), axis=-1).reshape(-1, 2)
-    return places[np.random.default_rng(example.seed).choice(len(places), count, p=law.mass.reshape(-1))]
 
 
 def _per_run_distance(chains: Chains, example: Example) -> float:

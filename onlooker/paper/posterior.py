@@ -17,6 +17,7 @@ from onlooker.learners.mixture import Mixture, Posterior, Sweep
 from onlooker.observe.observation import Observations
 from onlooker.observe.stream import recorded
 from onlooker.paper.mixture_runs import DENSITY, GRID, LISTING, TEXT, Example, Length, figures
+from onlooker.paper.ours import corrected_rows
 from onlooker.paper.report import Range, Row, at_least, at_most, between
 from onlooker.reward.accumulate import Histogram
 from onlooker.reward.distances import marginal_variations
@@ -27,7 +28,7 @@ from onlooker.truth.quadrature import mixture_law
 
 __all__ = ["PRESETS", "reproduce"]
 
-PRESETS = ("text",)
+PRESETS = ("text", "corrected")
 DATASET, OTHER_DATASET = 0, 1
 AXIS = cells(-3.6, 3.6, 0.03)
 # Monte-Carlo error of a distance at full length: chains with streams of their own, and fifty on one stream.
@@ -36,8 +37,16 @@ PARALLEL, HORIZON = 1000, 100
 
 
 def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
-    """Run the rows and draw the figures."""
+    """Run the rows of a preset (by default of all; quickly the paper's) and draw the figures."""
     example = Example(Posterior(dataset_seed=DATASET), quick, seed)
+    if preset in (None, "text"):
+        yield from _text(example, folder)
+    if preset == "corrected" or (preset is None and not quick):
+        other = mixture_law(Posterior(dataset_seed=OTHER_DATASET)).histogram(GRID)
+        yield from corrected_rows(example, "posterior", folder, (10_000,), other)
+
+
+def _text(example: Example, folder: Path) -> Iterator[Row]:
     reward, exact = example.reward, example.exact.coarsen(2)
     own = independent(reward, DENSITY)
 

@@ -49,11 +49,16 @@ def _label(axes: Any, first: str = "θ(1)", second: str = "θ(2)") -> None:
 
 def beside_truth(found: Histogram, truth: Histogram, title: str) -> Figure:
     """Contours of two densities, at the same levels."""
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    top = max(_density(found).max(), _density(truth).max())
+    return side_by_side({title: found, "exact exp(R)": truth})
+
+
+def side_by_side(found: Mapping[str, Histogram]) -> Figure:
+    """Contours of densities, at the same levels."""
+    figure = Figure(figsize=(1 + 4 * len(found), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(found), sharex=True, sharey=True)
+    top = max(_density(histogram).max() for histogram in found.values())
     levels = np.linspace(0, top, 11)
-    for axes, histogram, name in zip(panels, (found, truth), (title, "exact exp(R)"), strict=True):
+    for axes, (name, histogram) in zip(panels, found.items(), strict=True):
         filled = axes.contourf(*histogram.centres, _density(histogram).T, levels=levels, cmap="viridis")
         axes.contour(*histogram.centres, _density(histogram).T, levels=levels[1:], colors="white", linewidths=0.4)
         axes.set_title(name, fontsize=11)
