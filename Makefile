@@ -38,9 +38,11 @@ format: $(VENV)/tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/peers        ## throughput beside BlackJAX, Numba and NumPy
+bench: $(VENV)/peers        ## throughput and accuracy beside what else there is
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/pools.py
+	$(BIN)/python benchmarks/unseen.py
+	$(BIN)/python benchmarks/alternatives.py
 
 figures: $(VENV)/core       ## the pictures that the docs show
 	$(BIN)/python -m onlooker.paper.schematic docs/figures

@@ -131,5 +131,6 @@ TARGETS = {
         mixture(5, 3),
         mixture(10, 0),
         logistic(30, 0),
+        mixture(124, 2),
     )
 }

@@ -1,0 +1,111 @@
+"""Live: a reward at any time, the same however the observations come, and the new one after a jump."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import onlooker
+from onlooker import observer
+from onlooker.density import standard_normal
+from onlooker.learners.agents import simulate
+from onlooker.learners.reward import NoisyReward
+
+X = np.random.default_rng(0).uniform([-0.8, -0.6], [0.8, 1.6], (200, 2))
+
+
+def bowl(x, shift=0.0):
+    return -((x[..., 0] - shift) ** 2) - 0.5 * (x[..., 1] - 0.5) ** 2
+
+
+def watch(shift=0.0, agents=500, seed=0):
+    reward = NoisyReward(2, lambda point: bowl(point, shift), 0.5)
+    return simulate(reward, standard_normal(2, 1.2), agents=agents, horizon=40, learning_rate=0.02, seed=seed)
+
+
+def test_a_reward_at_any_time():
+    seen, live = watch(), onlooker.Observer(dim=2, chains=16)
+    with pytest.raises(ValueError, match="it needs 1000"):
+        live.reward(X)
+    errors = []
+    for first in range(0, 20_000, 5000):
+        rows = slice(first, first + 5000)
+        live.learn_many(seen.points[rows], seen.gradients[rows], seen.agents[rows])
+        errors.append(np.nanstd(live.reward(X) - bowl(X)))
+    assert errors[-1] < min(0.04, errors[0])
+    offline = onlooker.reconstruct(seen.points, seen.gradients, agents=seen.agents)
+    assert errors[-1] < 2 * np.nanstd(offline.reward(X) - bowl(X)) + 0.01
+    assert ((live.reward_error(X) > 0) & (live.reward_error(X) < 0.1)).all()
+    assert live.samples.shape[::2] == (16, 2)
+    assert live.warnings == []
+    assert np.isnan(live.reward([[40.0, 40.0]])).all()
+
+
+def test_one_by_one_or_all_at_once():
+    seen = watch(agents=50)
+    options = {"dim": 2, "forgetting": 1e-3}
+    many, one = onlooker.Observer(**options), onlooker.Observer(**options)
+    many.learn_many(seen.points[:1500], seen.gradients[:1500], seen.agents[:1500])
+    for row in range(1500):
+        one.learn_one(seen.points[row], seen.gradients[row], seen.agents[row])
+    assert one.reward(X) == pytest.approx(many.reward(X), abs=1e-8, nan_ok=True)
+
+
+def test_it_forgets_when_told_to():
+    """The reward jumps: with forgetting the new one is found, without it both are mixed up."""
+    before, after = watch(), watch(shift=1.0, seed=1)
+    errors = {}
+    for forgetting in (None, 5e-4):
+        live = onlooker.Observer(dim=2, forgetting=forgetting)
+        for seen in (before, after):
+            live.learn_many(seen.points, seen.gradients, seen.agents)
+        errors[forgetting] = np.nanstd(live.reward(X) - bowl(X, 1.0))
+    assert errors[5e-4] < 0.1
+    assert errors[None] > 0.4
+
+
+def test_learners_that_leave_the_box_enlarge_it():
+    live = onlooker.Observer(dim=2)
+    for scale in (0.3, 3.0):
+        points = scale * np.random.default_rng(0).standard_normal((5000, 2))
+        live.learn_many(points, -points)
+    assert np.isfinite(live.reward([[2.0, 2.0]])).all()
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(observer, "KEPT", {True: 1500, False: 1500})
+    for dim in (2, 5):
+        live = onlooker.Observer(dim=dim)
+        points = np.random.default_rng(0).standard_normal((5000, dim))
+        live.learn_many(points, -points)
+        assert len(live._points) == 1500
+        assert live.seen == 5000
+
+
+def test_more_than_three_dimensions(monkeypatch):
+    from onlooker.field import ridge
+
+    monkeypatch.setattr(ridge, "REFINEMENTS", 100)
+    monkeypatch.setattr(ridge, "MOST_UNITS", 64)
+    points = np.random.default_rng(0).standard_normal((6000, 4))
+    live = onlooker.Observer(dim=4)
+    live.learn_many(points, -points)
+    found = live.reward(points[:200])
+    assert np.nanstd(found + 0.5 * (points[:200] ** 2).sum(axis=1)) < 0.1
+
+
+def test_bad_input():
+    live = onlooker.Observer(dim=2)
+    with pytest.raises(ValueError, match="points has 3 dimensions"):
+        live.learn_many(np.zeros((5, 3)), np.zeros((5, 3)))
+    with pytest.raises(ValueError, match="forgetting is 2"):
+        onlooker.Observer(dim=2, forgetting=2)
+    with pytest.raises(ValueError, match="method is 'passive'"):
+        onlooker.Observer(dim=2, method="passive")
+    points = np.random.default_rng(0).standard_normal((1200, 2))
+    gradients = -points
+    gradients[::100] = np.nan
+    live.learn_many(points, gradients)
+    assert live.refused == 12
+    with pytest.raises(ValueError, match="x has shape"):
+        live.reward(np.zeros((3, 3)))
+    assert np.isfinite(live.reward(jnp.zeros((1, 2)))).all()
