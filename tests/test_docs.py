@@ -26,7 +26,7 @@ def test_the_readme_s_example(tmp_path, monkeypatch):
 
 
 def test_the_inverse_learners_example():
-    (code,) = blocks("docs/inverse-learners.md")
+    code, _ = blocks("docs/inverse-learners.md")
     names: dict = {}
     exec(code.replace("500_000", "20_000"), names)
     assert np.isfinite(names["chains"].mean).all()
@@ -41,11 +41,25 @@ def test_the_examples_of_pools_and_questions():
     assert np.isfinite(names["chains"].covariance).all()
 
 
-def test_the_reconstruct_page():
-    (code,) = blocks("docs/reconstruct.md")
+def test_the_reconstruct_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    offline, replayed, live = blocks("docs/reconstruct.md")
     names: dict = {}
-    exec(code, names)
-    assert names["result"].warnings == []
+    exec(offline, names)
+    assert names["result"].warnings == names["again"].warnings == []
+    assert "posterior" in names["tree"].children
+    exec(replayed, names)
+    assert np.diag(names["chains"].covariance) == pytest.approx([1, 1], rel=0.2)
+    exec(live, names)
+    peak, origin = names["live"].reward([[0.5, 0.0], [0.0, 0.0]])
+    assert peak - origin == pytest.approx(-0.125, abs=0.02)
+
+
+def test_the_noise_correction_example():
+    _, code = blocks("docs/inverse-learners.md")
+    names: dict = {}
+    exec(code.replace("20_000", "2_000"), names)
+    assert names["better"].settings["noise_corrected"] > 0.1
 
 
 def test_nothing_is_left_to_fill_in():

@@ -13,7 +13,9 @@ from functools import reduce
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-__all__ = ["Box", "CosineFit", "CosineSums", "disagreement", "fit_cosines"]
+from onlooker.field.disagreement import disagreement
+
+__all__ = ["Box", "CosineFit", "CosineSums", "fit_cosines"]
 
 # Cosines per axis, by dimension: about 1300 coefficients at the most.
 ORDERS = {1: 96, 2: 36, 3: 11}
@@ -223,23 +225,6 @@ def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> Cosine
     prior_precision = noise / scale * penalty + LEAST_NOISE * np.trace(matrix) / len(matrix)
     inflation = disagreement(halves, prior_precision, features - features.mean(axis=0), fit.noise)
     return replace(fit, noise=fit.noise * inflation**2)
-
-
-def disagreement(
-    halves: Sequence[tuple[np.ndarray, np.ndarray]], penalty: np.ndarray, features: np.ndarray, noise: float
-) -> float:
-    """How far apart two fits to different agents are, in their own error bars, and 1 at least.
-
-    Error bars given the basis are blind to what the basis cannot say; that it says different things to different
-    agents gives it away. Each half is a normal matrix and a right-hand side; features are centred, (places, terms).
-    """
-    apart, variance = np.zeros(len(features)), np.zeros(len(features))
-    for sign, (matrix, towards) in zip((1, -1), halves, strict=True):
-        factor = cho_factor(matrix + np.diag(penalty))
-        apart += sign * (features @ cho_solve(factor, towards))
-        variance += noise * np.einsum("np,pn->n", features, cho_solve(factor, features.T))
-    seen = variance > 1e-12 * variance.max()
-    return max(1.0, float(np.sqrt(np.mean(apart[seen] ** 2 / variance[seen])))) if seen.any() else 1.0
 
 
 def _noise(sums: CosineSums) -> float:

@@ -16,7 +16,7 @@ import optax
 from jax import Array, lax
 from scipy.linalg import cho_factor, cho_solve
 
-from onlooker.field.cosine import disagreement
+from onlooker.field.disagreement import disagreement
 
 __all__ = [
     "Head",

@@ -1,11 +1,10 @@
 """Samples of exp(βR̂) for a fitted R̂: cell by cell in up to three dimensions, by NUTS above.
 
 R̂ is known everywhere and is differentiable, so that no chain has to wait for data: independent draws where a grid
-resolves R̂, else Hamiltonian chains with their own step and metric, run until they agree (rank-normalised rhat below
-1.01) and are worth enough independent draws, or until they have had their rounds.
+resolves R̂, else Hamiltonian chains with their own step and metric, run until they are enough or have had their rounds.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +13,12 @@ from numpyro.infer import MCMC, NUTS
 
 from onlooker.field.ridge import RidgePotential
 from onlooker.field.smooth import SmoothPotential
-from onlooker.reward.diagnostics import Convergence, convergence
 
-__all__ = ["Sampled", "mismatch", "sample_potential"]
+__all__ = ["mismatch", "sample_potential"]
 
 DRAWS = 500
 WARMUP = 200
-# Draws of a chain per round, doubled in the next.
+# Times that so many draws are made, at the most.
 ROUNDS = 3
 TREE_DEPTH = 7
 # The self-check looks at this many samples, or on so many cells per axis.
@@ -28,22 +26,17 @@ MOST_CHECKED = 5000
 COARSE = {1: 64, 2: 32, 3: 16}
 
 
-class Sampled(NamedTuple):
-    """Samples (chain, draw, dim) and whether they are enough."""
-
-    samples: np.ndarray
-    convergence: Convergence
-
-
-def sample_potential(potential: SmoothPotential | RidgePotential, *, chains: int, beta: float, seed: int) -> Sampled:
-    """Samples of exp(βR̂)."""
+def sample_potential(
+    potential: SmoothPotential | RidgePotential,
+    *,
+    chains: int,
+    beta: float,
+    seed: int,
+    enough: Callable[[np.ndarray], bool] = lambda samples: True,
+) -> np.ndarray:
+    """Samples of exp(βR̂), (chain, draw, dim); where chains have to be run, until they are ``enough``."""
     if isinstance(potential, SmoothPotential):
-        samples = potential.draw(chains * DRAWS, beta, seed).reshape(chains, DRAWS, potential.dim)
-        return Sampled(samples, convergence(samples))
-    return _by_hamiltonian(potential, chains, beta, seed)
-
-
-def _by_hamiltonian(potential: RidgePotential, chains: int, beta: float, seed: int) -> Sampled:
+        return potential.draw(chains * DRAWS, beta, seed).reshape(chains, DRAWS, potential.dim)
     log_density = potential.log_density(beta)
     starts = potential.typical[np.random.default_rng(seed).integers(0, len(potential.typical), chains)]
     sampler = MCMC(
@@ -56,15 +49,13 @@ def _by_hamiltonian(potential: RidgePotential, chains: int, beta: float, seed: i
     )
     sampler.run(jax.random.key(seed), init_params=jnp.asarray(potential.standardise(starts), jnp.float32))
     samples = np.asarray(sampler.get_samples(group_by_chain=True))
-    found = convergence(samples)
     for number in range(1, ROUNDS):
-        if found.reached:
+        if enough(samples):
             break
         sampler.post_warmup_state = sampler.last_state
         sampler.run(jax.random.key(seed + number))
         samples = np.concatenate([samples, np.asarray(sampler.get_samples(group_by_chain=True))], axis=1)
-        found = convergence(samples)
-    return Sampled(potential.restore(samples), found)
+    return potential.restore(samples)
 
 
 def mismatch(potential: SmoothPotential | RidgePotential, samples: np.ndarray, beta: float) -> float:

@@ -12,7 +12,7 @@ from onlooker.methods.options import Options, some_of
 from onlooker.observe.observation import Observations
 from onlooker.observe.quality import held_out
 from onlooker.reconstruction import Potential, Reconstruction
-from onlooker.reward.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS
+from onlooker.reward.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS, convergence
 
 __all__ = ["by_potential", "fit_potential", "from_potential"]
 
@@ -39,7 +39,14 @@ def from_potential(
 ) -> Reconstruction:
     """Samples of a fitted reward, and what there is to say about both."""
     began = time.perf_counter()
-    samples, converged = sample_potential(potential, chains=options.chains, beta=options.beta, seed=options.seed)
+    samples = sample_potential(
+        potential,
+        chains=options.chains,
+        beta=options.beta,
+        seed=options.seed,
+        enough=lambda drawn: convergence(drawn).reached,
+    )
+    converged = convergence(samples)
     some = seen.points[np.random.default_rng(options.seed).integers(0, len(seen), 5000)]
     low, high = np.quantile(potential.value(some), [0.05, 0.95])
     diagnostics = {
