@@ -31,6 +31,7 @@ from onlooker.field.units import (
     refine,
     solve,
     start,
+    value,
 )
 
 __all__ = ["RidgePotential", "fit_ridge"]
@@ -48,7 +49,7 @@ MOST_TRIED = 5000
 # Rows that units on single coordinates alone are fitted to.
 ROWS_ALONE = 50_000
 # Held-out error must fall by this share of what is explained for the number of units to be doubled again.
-WORTH_DOUBLING = 0.003
+WORTH_DOUBLING = 0.0005
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class RidgePotential:
     radius: float
     reach: float
     typical: np.ndarray
+    capacity_error: float
     noise: float
     held_out_error: float
     quadratic_error: float
@@ -102,8 +104,7 @@ class RidgePotential:
         inside, excess = self._inside(scaled)
         slope, curvature = (jnp.asarray(part, jnp.float32) for part in (self.trend.slope, self.trend.curvature))
         away = inside - jnp.asarray(self.trend.centre, jnp.float32)
-        own, ridge = activations(self.units, inside)
-        learnt = jnp.sum(log_cosh(own) * self.solved.head.own) + log_cosh(ridge) @ self.solved.head.ridge
+        learnt = value(self.units, self.solved.head, inside)
         return away @ slope + 0.5 * away @ curvature @ away + learnt - excess - 2 * excess**2
 
     def value(self, points: np.ndarray) -> np.ndarray:
@@ -121,11 +122,11 @@ class RidgePotential:
         return np.asarray(jnp.concatenate([log_cosh(own).reshape(len(scaled), -1), log_cosh(ridge)], axis=1), float)
 
     def error(self, points: np.ndarray) -> np.ndarray:
-        """Standard error of R̂, of its difference from the mean over typical points, given the basis."""
+        """Standard error of R̂, of its difference from the mean over typical points, with that of the basis."""
         away = self.features(points) - self.features(self.typical).mean(axis=0)
         learnt = self.noise * np.einsum("np,pn->n", away, cho_solve(self.solved.factor, away.T))
         scaled, typical = (self.standardise(part) for part in (points, self.typical))
-        return np.sqrt(learnt + self.trend.error_squared(scaled, typical))
+        return np.sqrt(learnt + self.trend.error_squared(scaled, typical) + self.capacity_error**2)
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """∇R̂ at points (n, dim)."""
@@ -154,7 +155,7 @@ def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed:
         grounds.append((solve(units, train, out), ground, (train, out)))
     first, ground, parts = min(grounds, key=lambda one: one[0].error)
     more = partial(start, scaled, left, zero, trend.curvature, seed=seed)
-    units, solved = _grow(units, first, more, parts, quadratic_error, seed)
+    *_, (fewer, before), (units, solved) = _grow(units, first, more, parts, quadratic_error, seed)
     covariance = np.cov(scaled[:: max(1, len(scaled) // 50_000)].T)
     whiten = np.linalg.inv(np.linalg.cholesky(covariance))
     away = np.linalg.norm(scaled @ whiten.T, axis=1)
@@ -170,6 +171,7 @@ def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed:
         radius,
         1.0,
         typical,
+        _apart((fewer, before), (units, solved), (typical - centre) / spread),
         solved.error / points.shape[1],
         solved.error,
         quadratic_error,
@@ -192,30 +194,39 @@ def _without_own_units(
 
 def _grow(
     units: Units, solved: Solved, more: Callable[[int], Units], parts: tuple[Rows, Rows], most: float, seed: int
-) -> tuple[Units, Solved]:
-    """Twice as many units as long as that helps, then refined, and again; ``most`` is the error without them."""
+) -> list[tuple[Units, Solved]]:
+    """Twice as many units as long as that helps, then refined, and again; ``most`` is the error without them.
+
+    Every stage that was tried, in the order of their errors, the worst first.
+    """
 
     def refined(units: Units, solved: Solved) -> tuple[Units, Solved]:
         moved = refine(units, solved.head, *parts[0], jax.random.key(seed), REFINEMENTS)
-        after = solve(moved, *parts)
-        return (moved, after) if after.error < solved.error else (units, solved)
+        return moved, solve(moved, *parts)
 
     def helps(new: Solved, old: Solved) -> bool:
         return old.error - new.error > WORTH_DOUBLING * (most - old.error)
 
+    stages = [(units, solved)]
     while 2 * len(units.offset) <= MOST_UNITS:
-        wider = more(2 * len(units.offset))
-        found = solve(wider, *parts)
-        if not helps(found, solved):
+        units = more(2 * len(units.offset))
+        stages.append((units, solve(units, *parts)))
+        if not helps(stages[-1][1], stages[-2][1]):
             break
-        units, solved = wider, found
-    best = refined(units, solved)
-    while helps(best[1], solved) and 2 * len(best[0].offset) <= MOST_UNITS:
-        wider = more(2 * len(best[0].offset))
-        candidate = refined(wider, solve(wider, *parts))
-        solved = best[1]
-        best = candidate if candidate[1].error < best[1].error else best
-    return best
+    best = min(stages, key=lambda one: one[1].error)
+    stages.append(refined(*best))
+    while helps(stages[-1][1], best[1]) and 2 * len(stages[-1][0].offset) <= MOST_UNITS:
+        best = stages[-1]
+        units = more(2 * len(best[0].offset))
+        stages.append(refined(units, solve(units, *parts)))
+    return sorted(stages, key=lambda one: -one[1].error)
+
+
+def _apart(one: tuple[Units, Solved], other: tuple[Units, Solved], typical: np.ndarray) -> float:
+    """Half of what the last improvement changed at typical points: as much may still be missing."""
+    points = jnp.asarray(typical, jnp.float32)
+    change = [jax.vmap(partial(value, units, solved.head))(points) for units, solved in (one, other)]
+    return 0.5 * float(jnp.std(change[0] - change[1]))
 
 
 def _believed(

@@ -6,6 +6,7 @@ start at axes of the fitted quadratic and at residual gradients, and may be refi
 again.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -181,34 +182,45 @@ def solve(
     def solution(penalty: np.ndarray) -> np.ndarray:
         return cho_solve(cho_factor(matrix + np.diag(penalty), overwrite_a=True), towards)
 
-    tried = _penalties(units, matrix) if penalty is None else [penalty]
-    least, chosen = min(((error(solution(one)), number) for number, one in enumerate(tried)))
+    if penalty is None:
+        least, penalty = _search(lambda one: error(solution(one)), units, matrix)
+    else:
+        least = error(solution(penalty))
     inflation = 1.0
     if about is not None:
         noise = least / units.threshold.shape[1]
         halves = [(matrix, towards), (held_matrix, held_towards)]
-        inflation = disagreement(halves, tried[chosen], about - about.mean(axis=0), noise)
+        inflation = disagreement(halves, penalty, about - about.mean(axis=0), noise)
         matrix, towards = matrix + held_matrix, towards + held_towards
-    factor = cho_factor(matrix + np.diag(tried[chosen]))
+    factor = cho_factor(matrix + np.diag(penalty))
     steps, dim = units.threshold.shape
     own, ridge = np.split(cho_solve(factor, towards), [steps * dim])
     head = Head(jnp.asarray(own.reshape(steps, dim), jnp.float32), jnp.asarray(ridge, jnp.float32))
-    return Solved(head, tried[chosen], factor, least, inflation)
+    return Solved(head, penalty, factor, least, inflation)
 
 
-def _penalties(units: Units, matrix: np.ndarray) -> list[np.ndarray]:
-    """Either kind of unit has a penalty of its own, in units of its part of the diagonal; straight lines have none."""
+def _search(error: Callable[[np.ndarray], float], units: Units, matrix: np.ndarray) -> tuple[float, np.ndarray]:
+    """The least error and its penalty: one for units on coordinates, one for those on directions, none for lines.
+
+    Each is in units of its part of the diagonal. They hardly depend on each other: first one is found, then the other.
+    """
     steps, dim = units.threshold.shape
-    numbers = np.arange(len(matrix))
+    numbers, diagonal = np.arange(len(matrix)), np.diag(matrix)
     ridge, line = numbers >= steps * dim, (numbers >= (steps - 1) * dim) & (numbers < steps * dim)
-    diagonal = np.diag(matrix)
-    own_scale, ridge_scale = diagonal[~ridge].mean(), diagonal[ridge].mean() if ridge.any() else 1.0
-    least = 1e-9 * diagonal.max()
-    return [
-        np.where(line, 0, np.where(ridge, one * ridge_scale, other * own_scale)) + least
-        for one in PENALTIES
-        for other in PENALTIES
-    ]
+    own_scale, ridge_scale, least = diagonal[~ridge].mean(), diagonal[ridge].mean(), 1e-9 * diagonal.max()
+
+    def penalty(own: float, other: float) -> np.ndarray:
+        return np.where(line, 0, np.where(ridge, other * ridge_scale, own * own_scale)) + least
+
+    _, own = min((error(penalty(one, PENALTIES[1])), one) for one in PENALTIES)
+    lowest, other = min((error(penalty(own, one)), one) for one in PENALTIES)
+    return lowest, penalty(own, other)
+
+
+def value(units: Units, head: Head, point: Array) -> Array:
+    """What the units add up to at one point."""
+    own, ridge = activations(units, point)
+    return jnp.sum(log_cosh(own) * head.own) + log_cosh(ridge) @ head.ridge
 
 
 def predicted(units: Units, head: Head, points: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onlooker.inverse import ball, classical, multikernel, naive, nonreversible, passive, reweighted
+from onlooker.inverse import active, ball, classical, corrected, multikernel, naive, nonreversible, passive, reweighted
 from onlooker.learners.agents import independent, questions, simulate
 from onlooker.learners.mixture import Mixture
 from onlooker.observe.stream import pooled, recorded
@@ -24,6 +24,8 @@ from onlooker.run import Chains
 __all__ = ["PRESETS", "reproduce"]
 
 PRESETS = ("text", "listing", "corrected")
+# Where the covariance of gradients is measured.
+PLACES = 16
 SKEW = [[0.0, 1.0], [-1.0, 0.0]]
 
 
@@ -35,7 +37,9 @@ def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Itera
         yield from _listing(Example(Mixture((10.0, 1.0)), quick, seed), folder)
     if preset == "corrected" or (preset is None and not quick):
         sizes = (1000, 10_000) if quick else (1000, 10_000, 100_000)
-        yield from corrected_rows(Example(Mixture((10.0, 2.0)), quick, seed), "bayes", folder, sizes)
+        example = Example(Mixture((10.0, 2.0)), quick, seed)
+        yield from corrected_rows(example, "bayes", folder, sizes)
+        yield from _noise_corrected(example)
 
 
 def _text(example: Example, folder: Path) -> Iterator[Row]:
@@ -187,6 +191,19 @@ def _listing(example: Example, folder: Path) -> Iterator[Row]:
     chains = example.watch(weighted, independent(example.reward, DENSITY), length, "reweighted, listing")
     yield example.row("reweighted, listing's prior", chains, {"d1": at_most(0.05), "d2": at_most(0.06)})
     figures(folder, "bayes", "reweighted", "reweighted inverse learner, listing", chains, example)
+
+
+def _noise_corrected(example: Example) -> Iterator[Row]:
+    """The same learner with the gradients' own noise added to the injected one, and taken out of it."""
+    answers, learner = questions(example.reward), active(step_size=5e-4, spread=0.1)
+    length = Length(400, 100_000, quick_chains=400, quick_steps=50_000)
+    plain = example.watch(learner, answers, length, "active", burn_in=10_000)
+    yield example.row("active", plain, {"joint": at_least(0.1)})
+    flat = plain.samples.reshape(-1, 2)
+    places = flat[np.random.default_rng(example.seed).integers(0, len(flat), PLACES)]
+    better = corrected(learner, answers, places, seed=example.seed)
+    name = "active, noise corrected"
+    yield example.row(name, example.watch(better, answers, length, name, burn_in=10_000), {"joint": at_most(0.08)})
 
 
 def _per_run_distance(chains: Chains, example: Example) -> float:
