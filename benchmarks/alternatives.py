@@ -265,7 +265,7 @@ def one(method: str, name: str, count: int) -> dict[str, float | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="up to ten dimensions and 1e5 observations")
+    parser.add_argument("--quick", action="store_true", help="up to ten dimensions and 2e5 observations")
     parser.add_argument("--one", nargs=3, metavar=("METHOD", "TARGET", "COUNT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -67,9 +67,11 @@ def reconstruct(
         raise ValueError(f"points holds {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
     options = Options(float(beta), int(chains), seed, density, step_size, bandwidth)
     checked, doubts = inspect(seen)
+    if len(checked) < FEWEST:
+        raise ValueError(f"points holds {len(checked)} different observations; a reconstruction needs {FEWEST}.")
     doubts = [*seen.notes, *doubts]
     if method in ("passive", "reweighted"):
-        return by_single_kernel(method, seen, doubts, options)
+        return by_single_kernel(method, checked, doubts, options)
     if method == "replay":
         return by_replay(checked, doubts, options)
     found = by_potential(checked, doubts, options)

@@ -11,6 +11,7 @@ import arviz_base
 import numpy as np
 import xarray
 
+from onlooker.check import as_places
 from onlooker.field.ridge import RidgePotential
 from onlooker.field.smooth import SmoothPotential
 from onlooker.reward import plots
@@ -64,25 +65,25 @@ class Reconstruction:
 
     def reward(self, x: Any) -> np.ndarray:
         """R̂ at x (n, dim), up to a constant; nan where `explored` is false."""
-        points = self._points(x)
+        points = as_places(x, self.dim)
         if self.potential is None:
             return self._grid()(points)
         return np.where(self.potential.explored(points), self.potential.value(points), np.nan)
 
     def reward_error(self, x: Any) -> np.ndarray:
         """Standard error of R̂ at x (n, dim), of its difference from R̂'s mean over the data; given the basis."""
-        points = self._points(x)
+        points = as_places(x, self.dim)
         if self.potential is None:
             raise ValueError(f"error bars need a method that fits a potential; {self.method} has none.")
         return np.where(self.potential.explored(points), self.potential.error(points), np.nan)
 
     def explored(self, x: Any) -> np.ndarray:
         """Whether there were data, or chains, at x (n, dim)."""
-        points = self._points(x)
+        points = as_places(x, self.dim)
         return self._grid().explored(points) if self.potential is None else self.potential.explored(points)
 
     def plot(self) -> Any:
-        """A matplotlib Figure: R̂ in two dimensions, the chains' traces otherwise."""
+        """A matplotlib Figure: log of the samples' histogram over β in two dimensions, the chains' traces otherwise."""
         if self.dim == 2:
             return plots.reward_map(self.estimate or RewardEstimate(self._histogram(), self.diagnostics["beta"]))
         return plots.trace(self.samples, 1 if self.chains is None else self.chains.sample_every)
@@ -104,7 +105,9 @@ class Reconstruction:
 
     def save(self, folder: Any) -> Path:
         """Write it as a Zarr store, whole or not at all; an older reconstruction there is replaced."""
-        path = Path(folder)
+        path = Path(folder).resolve()
+        if path == Path.cwd():
+            raise ValueError("the folder is the one you are in; give a new one, such as 'out'.")
         if path.exists() and any(path.iterdir() if path.is_dir() else [path]) and not _is_ours(path):
             raise ValueError(f"{path} exists and is not a reconstruction; choose another folder.")
         tree = self.to_datatree()
@@ -131,14 +134,6 @@ class Reconstruction:
                 f"R̂ in {self.dim} dimensions needs a method that fits a potential; {self.method} has samples only."
             )
         return self.estimate
-
-    def _points(self, x: Any) -> np.ndarray:
-        points = np.asarray(x, dtype=float)
-        if points.ndim == 1 and self.dim == 1:
-            points = points[:, None]
-        if points.ndim != 2 or points.shape[1] != self.dim:
-            raise ValueError(f"x has shape {points.shape}; give points of shape (n, {self.dim}).")
-        return points
 
 
 def load(folder: Any) -> Reconstruction:

@@ -43,6 +43,23 @@ def test_the_variance_is_right_again(make):
     assert right == pytest.approx(1.025, abs=0.05)
 
 
+def test_noise_that_depends_on_the_evidence_and_short_records():
+    """The second form injects √(μKπ(θ)); a record shorter than the draws asked for is not shown twice."""
+    assumed = standard_normal(2)
+    learner = passive(assumed, step_size=0.01, bandwidth=0.5, form="second")
+    shares = [
+        corrected(learner, independent(NOISY, assumed), PLACES, seed=seed).settings["noise_corrected"]
+        for seed in range(3)
+    ]
+    assert max(shares) < 2 * min(shares)
+    generator = np.random.default_rng(0)
+    points = generator.standard_normal((500, 2))
+    record = onlooker.recorded(onlooker.observe(points, 4 * generator.standard_normal((500, 2))))
+    first = passive(assumed, step_size=0.1, bandwidth=1.0)
+    few, many = (corrected(first, record, PLACES, draws=draws).settings["noise_corrected"] for draws in (500, 40_000))
+    assert few == many
+
+
 def test_too_much_noise_is_floored_and_counted():
     better = corrected(classical(step_size=1.0), questions(NOISY), PLACES)
     assert better.settings["noise_floored"] == 1

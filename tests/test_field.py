@@ -107,8 +107,8 @@ def test_draws_follow_the_fitted_law(fitted):
 def test_outside_the_data_there_is_a_wall(fitted):
     far = np.array([[30.0, 0], [60.0, 0], [0, -40]])
     assert not fitted.explored(far).any()
-    near, farther, _ = fitted.value(far)
-    assert farther < near < fitted.value(np.zeros((1, 2)))[0] - 100
+    near, farther, _ = fitted.log_density(far, 1.0)
+    assert farther < near < fitted.log_density(np.zeros((1, 2)), 1.0)[0] - 100
     assert fitted.explored(exact_draws()).mean() > 0.99
 
 
@@ -138,3 +138,38 @@ def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
     samples = sample_potential(found, chains=32, beta=1.0, seed=0)
     assert samples.shape[::2] == (32, 6)
     assert samples.reshape(-1, 6).mean(axis=0) == pytest.approx(np.zeros(6), abs=0.5)
+
+
+@pytest.mark.parametrize(("dim", "count"), [(1, 60), (1, 300), (2, 100), (2, 300), (3, 300)])
+def test_few_rows_still_know_where_they_were(dim, count):
+    points = np.random.default_rng(dim).standard_normal((count, dim))
+    found = fit_smooth(points, -points, np.arange(count) % 5 == 0)
+    near = points[np.linalg.norm(points, axis=1) < np.sqrt(dim)]
+    assert found.explored(near).mean() > 0.9
+    assert (found.value(near) + 0.5 * (near**2).sum(axis=1)).std() < 0.05
+    assert found.draw(20_000, 1.0, 0).std(axis=0) == pytest.approx(np.ones(dim), abs=0.25)
+
+
+def test_error_bars_know_that_the_quadratic_is_fitted_too():
+    """A quadratic reward leaves the cosines nothing to say; over seeds, z is of order one."""
+    squared = []
+    for seed in range(12):
+        generator = np.random.default_rng(seed)
+        points = generator.standard_normal((3000, 1))
+        found = fit_smooth(points, -points + 2 * generator.standard_normal((3000, 1)), np.arange(3000) // 60 % 5 == 0)
+        places = np.linspace(-1.5, 1.5, 50)[:, None]
+        off = found.value(places) + 0.5 * places[:, 0] ** 2
+        off -= np.mean(found.value(found.typical) + 0.5 * found.typical[:, 0] ** 2)
+        squared.append(np.mean((off / found.error(places)) ** 2))
+    assert 0.2 < np.sqrt(np.median(squared)) < 1.8
+    assert np.sqrt(np.max(squared)) < 5
+
+
+def test_the_wall_does_not_depend_on_the_unit_of_reward():
+    """The same law from a reward a thousand times as large at a thousandth of β."""
+    points = np.random.default_rng(0).standard_normal((5000, 1))
+    spreads = [
+        fit_smooth(points, -0.1 * factor * points, np.arange(5000) % 5 == 0).draw(20_000, 1 / factor, 0).std()
+        for factor in (1.0, 1000.0)
+    ]
+    assert spreads[1] == pytest.approx(spreads[0], rel=0.02)

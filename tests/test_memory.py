@@ -43,12 +43,13 @@ def test_a_reservoir_is_a_fair_sample():
 
 def test_bins_hold_sums_and_count_what_they_miss():
     generator = np.random.default_rng(0)
-    points, gradients = generator.uniform(-1.2, 1.2, (3000, 2)), generator.standard_normal((3000, 2))
+    points, gradients = generator.uniform(-1.2, 1.2, (6000, 2)), generator.standard_normal((6000, 2))
     memory = binned((-1, -1), (1, 1), cells=8)
     state = remembered(memory, points, gradients)
+    assert np.asarray(state.counts[1]).sum() > 500
     inside = (np.abs(points) < 1).all(axis=1)
     edges = [np.linspace(-1, 1, 9)] * 2
-    held = np.arange(3000) // STRETCH % HELD_OUT == HELD_OUT - 1
+    held = np.arange(6000) // STRETCH % HELD_OUT == HELD_OUT - 1
     for fold, rows in ((0, inside & ~held), (1, inside & held)):
         assert np.asarray(state.counts[fold]) == pytest.approx(np.histogramdd(points[rows], edges)[0])
         for axis in range(2):

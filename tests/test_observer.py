@@ -109,3 +109,30 @@ def test_bad_input():
     with pytest.raises(ValueError, match="x has shape"):
         live.reward(np.zeros((3, 3)))
     assert np.isfinite(live.reward(jnp.zeros((1, 2)))).all()
+
+
+def test_one_agent_a_bad_row_and_a_box_outgrown_by_blocks():
+    points = np.random.default_rng(0).standard_normal((3000, 1))
+    for name in "abcde":
+        live = onlooker.Observer(dim=1)
+        live.learn_many(points, -points, [name] * 3000)
+        assert np.nanstd(live.reward(points[:100]) + 0.5 * points[:100, 0] ** 2) < 0.05
+    live.learn_one([np.nan], [1.0])
+    live.learn_one([1.0], [-1.0], agent=(1, 2))
+    assert (live.refused, live.seen) == (1, 3001)
+    # Narrow rows first, wide ones after: the sums begin again, and go on from there, at the same rows either way.
+    wide = np.concatenate([0.1 * points[:1000], np.tile(points, (10, 1)) + np.arange(30_000)[:, None] % 7 / 7])
+    whole, pieces = onlooker.Observer(dim=1), onlooker.Observer(dim=1)
+    whole.learn_many(wide, -wide)
+    for first in range(0, len(wide), 700):
+        pieces.learn_many(wide[first : first + 700], -wide[first : first + 700])
+    assert whole.reward(points[:50]) == pytest.approx(pieces.reward(points[:50]), abs=1e-8, nan_ok=True)
+    assert whole._sums.train.count + whole._sums.held.count > 28_000
+
+
+def test_a_coordinate_that_never_moves():
+    points = np.random.default_rng(0).standard_normal((2000, 2)) * [1, 0]
+    live = onlooker.Observer(dim=2)
+    live.learn_many(points, -points)
+    with pytest.raises(ValueError, match="never move along coordinate 1"):
+        live.reward(points[:3])

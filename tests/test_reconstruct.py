@@ -145,6 +145,48 @@ def test_too_few_points_and_numbers_of_other_kinds():
     assert onlooker.reconstruct(points, -points, **options).samples.shape[0] == 2
 
 
+def test_wells_that_nobody_visited_are_unexplored():
+    """Two wells; every learner starts, and stays, about the left one."""
+    reward = NoisyReward(2, lambda point: -4 * (point[0] ** 2 - 1) ** 2 - 2 * point[1] ** 2, 0.5)
+    left = np.array([-1.0, 0.0], np.float32)
+    start = onlooker.Density(
+        lambda point: PI.log_prob((point - left) / 0.2), lambda key, shape: left + 0.2 * PI.sample(key, shape)
+    )
+    seen = simulate(reward, start, agents=500, horizon=40, learning_rate=0.01)
+    result = onlooker.reconstruct(seen.points, seen.gradients, agents=seen.agents, times=seen.times)
+    assert result.explored([[-1.0, 0.0]]).all()
+    assert not result.explored([[1.0, 0.0]]).any()
+    assert np.isnan(result.reward([[1.0, 0.0]])).all()
+
+
+def test_learners_that_ran_away_are_left_out_and_said():
+    points = np.random.default_rng(0).standard_normal((5000, 2))
+    points[:5] = 1e9
+    for method in ("auto", "reweighted"):
+        result = onlooker.reconstruct(points, -points, method=method, density=PI, chains=8)
+        assert "5 of 5000 observations are of learners that ran away" in " ".join(result.warnings)
+        assert result.diagnostics["observations"] == 4995
+    assert np.abs(result.samples).max() < 10
+
+
+def test_auto_turns_to_replay_by_held_out_gradients_alone():
+    """A reward finer than the cosines resolve: the same choice in whatever units."""
+    generator = np.random.default_rng(0)
+    points = generator.uniform(-1, 1, (20_000, 1))
+    gradients = 40 * np.sign(np.sin(200 * points)) + generator.standard_normal((20_000, 1))
+    chosen = {onlooker.reconstruct(points * s, gradients / s, chains=4).method for s in (0.1, 10.0)}
+    assert len(chosen) == 1
+
+
+def test_rows_must_differ_and_outnumber_dimensions():
+    points = np.random.default_rng(0).standard_normal((20, 2))
+    with pytest.raises(ValueError, match="20 different observations"):
+        onlooker.reconstruct(np.tile(points, (10, 1)), np.tile(-points, (10, 1)))
+    wide = np.random.default_rng(0).standard_normal((60, 70))
+    with pytest.raises(ValueError, match="60 rows of 70 dimensions"):
+        onlooker.reconstruct(wide, -wide)
+
+
 def test_all_points_equal():
     with pytest.raises(ValueError, match="points are all equal"):
         onlooker.reconstruct(np.ones((100, 2)), np.ones((100, 2)), density=PI)

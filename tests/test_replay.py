@@ -101,14 +101,16 @@ def test_the_field_on_cells_is_the_gradient(seen):
 
 def test_a_step_is_its_formula(seen):
     memory, state, field = field_of(seen, seen.agents % 5 == 0)
-    learner = replay(memory, step_size=0.01, beta=2.0, state=state)
+    learner = replay(memory, step_size=0.01, beta=3.0, state=state)
     position, noise = jnp.asarray([0.3, -0.2]), jnp.asarray([[0.5, -1.0]])
     moved, info = learner.step(position, learner.init(2), noise)
     slope = evaluate(field.gradient, (position + 4) / 8)
-    assert np.asarray(moved) == pytest.approx(np.asarray(position + 0.01 * slope + 0.1 * noise[0]), abs=1e-6)
+    assert np.asarray(moved) == pytest.approx(np.asarray(position + 0.015 * slope + 0.1 * noise[0]), abs=1e-6)
     assert info.kernel_ess > 100
     outside, info = learner.step(jnp.asarray([9.0, 0.0]), learner.init(2), jnp.zeros((1, 2)))
-    assert outside[0] < 9 - 0.01 * 5
+    edge = evaluate(field.gradient, jnp.asarray([13 / 8, 0.5]))
+    pull = 36 * (13 / 8 - 1) / 8
+    assert outside[0] == pytest.approx(float(9 + 0.015 * edge[0] - 0.005 * pull), abs=1e-5)
     assert info.projected == 1
 
 
@@ -126,9 +128,9 @@ def test_points_serve_where_cells_cannot():
     """Four dimensions, a reservoir of points."""
     reward = NoisyReward(4, lambda point: -0.5 * jnp.sum(point * point), 0.3)
     watched = simulate(reward, standard_normal(4, 1.2), agents=400, horizon=20, learning_rate=0.02)
-    result = onlooker.reconstruct(watched.points, watched.gradients, agents=watched.agents, method="replay", chains=32)
+    result = onlooker.reconstruct(watched.points, watched.gradients, agents=watched.agents, method="replay", chains=16)
     assert result.method == "replay"
-    assert result.diagnostics["memory_numbers"] == 2 * 4096 * 4
+    assert result.diagnostics["memory_numbers"] == 2 * 2048 * 4
     assert result.samples.reshape(-1, 4).std(axis=0) == pytest.approx(np.ones(4), abs=0.15)
     with pytest.raises(ValueError, match="fits a potential"):
         result.reward(watched.points[:3])
@@ -144,6 +146,18 @@ def test_replay_reconstructs_and_stops_when_chains_agree(seen):
     x = np.random.default_rng(0).uniform([-0.8, -0.6], [0.8, 1.6], (200, 2))
     truth = -(x[:, 0] ** 2) - 0.5 * (x[:, 1] - 0.5) ** 2
     assert np.std(result.reward(x) - truth) < 0.15
+
+
+def test_a_flat_reward_is_no_crash_and_units_do_not_matter(seen):
+    points = np.random.default_rng(0).standard_normal((3000, 2))
+    flat = onlooker.reconstruct(points, -1e-3 * points, method="replay", chains=8)
+    assert np.isfinite(flat.samples).all()
+    scale = np.array([30.0, 1 / 30])
+    result = onlooker.reconstruct(
+        seen.points * scale, seen.gradients / scale, agents=seen.agents, method="replay", chains=32
+    )
+    assert result.diagnostics["rhat"] < 1.01
+    assert (result.samples / scale).reshape(-1, 2).var(axis=0) == pytest.approx([0.5, 1.0], rel=0.15)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def scores(bins: Bins, enough: float) -> Array:
     axes = tuple(range(2, candidates.ndim))
     explained = 2 * jnp.sum(candidates * bins.gradients[1], axis=axes)
     length = jnp.sum(bins.counts[1][..., None] * candidates**2, axis=axes)
-    return (bins.squares[1] - explained + length) / jnp.maximum(jnp.sum(bins.counts[1]), 1)
+    return jnp.maximum(bins.squares[1] - explained + length, 0) / jnp.maximum(jnp.sum(bins.counts[1]), 1)
 
 
 @partial(jax.jit, static_argnames=("enough", "variant"))

@@ -15,11 +15,13 @@ from scipy.linalg import cho_factor, cho_solve
 
 from onlooker.field.disagreement import disagreement
 
-__all__ = ["Box", "CosineFit", "CosineSums", "fit_cosines"]
+__all__ = ["Box", "CosineFit", "CosineSums", "box_of", "fit_cosines"]
 
 # Cosines per axis, by dimension: about 1300 coefficients at the most.
 ORDERS = {1: 96, 2: 36, 3: 11}
 CHUNK = 1 << 14
+# The share of points that a box leaves out at either end of an axis.
+LEFT_OUT = 0.0005
 # What the prior's length (in units of the box's half-width) and variance (in those of the gradients) may be.
 LENGTHS = (0.06, 0.1, 0.17, 0.3, 0.5, 0.8, 1.3)
 SCALES = 10.0 ** np.arange(-5, 7)
@@ -48,6 +50,14 @@ class Box:
 
     def holds(self, points: np.ndarray) -> np.ndarray:
         return np.all((points > self.low) & (points < self.high), axis=1)
+
+
+def box_of(points: np.ndarray, margin: float) -> Box:
+    """The box of all but a few of the points (n, dim) at either end of an axis, and a margin in its widths."""
+    low, high = np.quantile(points, [LEFT_OUT, 1 - LEFT_OUT], axis=0)
+    # A coordinate that hardly ever moves.
+    low, high = np.where(low < high, low, points.min(axis=0)), np.where(low < high, high, points.max(axis=0))
+    return Box(low - margin * (high - low), high + margin * (high - low))
 
 
 def _waves(angle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -173,9 +183,8 @@ class CosineFit:
 
     def value(self, points: np.ndarray) -> np.ndarray:
         flat = self.coefficients.reshape(-1)[1:]
-        return np.concatenate(
-            [self.features(points[first : first + CHUNK]) @ flat for first in range(0, len(points), CHUNK)]
-        )
+        found = [self.features(points[first : first + CHUNK]) @ flat for first in range(0, len(points), CHUNK)]
+        return np.concatenate([np.zeros(0), *found])
 
     def error(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
         """Standard error of R̂(x) − its mean over the points ``about``, given the basis."""
@@ -184,7 +193,7 @@ class CosineFit:
         for first in range(0, len(points), CHUNK):
             away = self.features(points[first : first + CHUNK]) - middle
             found.append(np.sqrt(self.noise * np.einsum("np,pn->n", away, cho_solve(self.factor, away.T))))
-        return np.concatenate(found)
+        return np.concatenate([np.zeros(0), *found])
 
 
 def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
@@ -214,16 +223,16 @@ def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> Cosine
     kernel, length, scale = prior
     noise = _noise(sums)
     penalty = _penalty(sums.box, sums.order, length, kernel)
-    matrix = sums.normal_matrix() + held.normal_matrix()
-    factor = cho_factor(matrix + np.diag(noise / scale * penalty + LEAST_NOISE * np.trace(matrix) / len(matrix)))
+    halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
+    matrix = halves[0][0] + halves[1][0]
+    precision = noise / scale * penalty + LEAST_NOISE * np.trace(matrix) / len(matrix)
+    factor = cho_factor(matrix + np.diag(precision))
     coefficients = np.concatenate([[0.0], cho_solve(factor, (sums.towards + held.towards).reshape(-1)[1:])])
     dim = sums.waves.ndim
     shaped = coefficients.reshape((sums.order,) * dim)
     fit = CosineFit(sums.box, shaped, factor, error / dim, error, length, scale, kernel)
     features = fit.features(about)
-    halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
-    prior_precision = noise / scale * penalty + LEAST_NOISE * np.trace(matrix) / len(matrix)
-    inflation = disagreement(halves, prior_precision, features - features.mean(axis=0), fit.noise)
+    inflation = disagreement(halves, precision, features - features.mean(axis=0), fit.noise)
     return replace(fit, noise=fit.noise * inflation**2)
 
 

@@ -95,7 +95,7 @@ def regress(
     point, gradient, kept
         (L, dim), (L, dim), and (L,) which of them are real.
     bandwidth
-        σ of a Gaussian kernel, widened by factors of √2 until ``enough`` neighbours count.
+        σ of a Gaussian kernel, widened by factors of √2 until ``enough`` neighbours count, per coefficient.
     variant
         "constant", "linear" or "fourth order".
     """
@@ -111,10 +111,15 @@ def regress(
         weight = weights(scale)
         return jnp.sum(weight) ** 2 / jnp.maximum(jnp.sum(weight * weight), 1e-30)
 
-    scales = 2 ** (jnp.arange(WIDENINGS + 1) / 2)
-    counted = lax.map(ess, scales)
-    level = jnp.where(counted[-1] >= enough, jnp.argmax(counted >= enough), WIDENINGS)
-    scale, weight = scales[level], weights(scales[level])
+    # A line needs as many for each of its coefficients.
+    needed = enough * (1 + len(position)) if variant == "linear" else enough
+    one = jnp.ones((), position.dtype)
+    scale, counted = lax.while_loop(
+        lambda now: (now[1] < needed) & (now[0] < 2 ** (WIDENINGS / 2)),
+        lambda now: (now[0] * 2**0.5, ess(now[0] * 2**0.5)),
+        (one, ess(one)),
+    )
+    weight = weights(scale)
     total = jnp.maximum(jnp.sum(weight), 1e-30)
     mean = jnp.matmul(weight, gradient, precision=PRECISION) / total
     if variant == "linear":
@@ -127,7 +132,7 @@ def regress(
         usable = sum_signed > LEAST_TOTAL * total
         fourth = jnp.matmul(signed, gradient, precision=PRECISION) / jnp.where(usable, sum_signed, 1)
         mean = jnp.where(usable, fourth, mean)
-    return mean, counted[level], bandwidth * scale
+    return mean, counted, bandwidth * scale
 
 
 def _intercept(weight: Array, away: Array, gradient: Array, mean: Array) -> Array:

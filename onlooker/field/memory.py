@@ -1,7 +1,7 @@
 """What is remembered of the past, in bounded memory: the last observations, a fair sample of all, or sums over cells.
 
-Each is three pure functions, so that a learner can carry it through a compiled loop: ``init(dim)``,
-``add(state, observations, count)`` for the first ``count`` rows of a block, and ``clouds(state)`` where it has points.
+Each is two pure functions, so that a learner can carry it through a compiled loop: ``init(dim)``,
+``add(state, observations, count)`` for the first ``count`` rows of a block.
 
 * `ring(size)` keeps the last ``size`` observations, and so forgets.
 * `reservoir(size)` keeps a uniform sample of all that came: row t takes a random one of the first t + 1 places, if
@@ -27,6 +27,7 @@ __all__ = ["CELLS", "Bins", "Cloud", "Memory", "binned", "reservoir", "ring"]
 CELLS = {1: 512, 2: 128, 3: 40}
 # Rows in a stretch of the stream: every HELD_OUT-th stretch is held out.
 STRETCH = 1000
+FEWEST_CELLS = 4
 HELD_OUT = 5
 
 
@@ -143,8 +144,10 @@ def binned(low: Sequence[float], high: Sequence[float], cells: int | None = None
         raise ValueError(f"low is {low} and high {high}; give the corners of a box in one, two or three dimensions.")
     if not 0 <= forgetting < 1:
         raise ValueError(f"forgetting is {forgetting}; give a share from 0, less than 1.")
+    check_whole(cells=CELLS[dim] if cells is None else cells)
     size = CELLS[dim] if cells is None else int(cells)
-    check_whole(cells=size)
+    if size < FEWEST_CELLS:
+        raise ValueError(f"cells is {cells}; give at least {FEWEST_CELLS} per axis.")
 
     def init(dim: int) -> Bins:
         shape = (2,) + (size,) * dim
@@ -168,7 +171,7 @@ def binned(low: Sequence[float], high: Sequence[float], cells: int | None = None
         return Bins(
             (older * state.counts).at[at].add(weight, mode="drop"),
             (older * state.gradients).at[at].add(weight[:, None] * observations.gradient, mode="drop"),
-            (older * state.squares).at[fold].add(square),
+            older * state.squares + jnp.zeros(2).at[fold].add(square),
             state.seen + count,
             state.outside + jnp.sum((rows < count) & ~inside),
         )

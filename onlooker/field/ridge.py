@@ -43,6 +43,10 @@ INSIDE = 0.998
 # Where the fit is believed beyond it, up to this many of its radii; otherwise, and farther out, there is a wall.
 BELIEVED = 1.5
 BEYOND = 1e6
+# Coordinates that are combinations of others have none of their own: this share of a coordinate's variance.
+LEAST_VARIANCE = 1e-6
+# Points whose error bars are computed at once.
+ERROR_CHUNK = 512
 # The share of points, by radius, that the fit is tried out from, and on.
 INNER, OUTER = 0.7, 0.85
 MOST_TRIED = 5000
@@ -91,8 +95,13 @@ class RidgePotential:
         return scaled * self.spread + self.centre
 
     def log_density(self, beta: float) -> Callable[[Array], Array]:
-        """βR̂ of one point in standard deviations, to be compiled."""
-        return lambda scaled: beta * self._value(scaled)
+        """βR̂ of one point in standard deviations, less a wall where it is not believed; to be compiled."""
+
+        def log_density(scaled: Array) -> Array:
+            _, excess = self._inside(scaled)
+            return beta * self._value(scaled) - excess - 2 * excess**2
+
+        return log_density
 
     def _inside(self, scaled: Array) -> tuple[Array, Array]:
         """A point brought back to where the fit is believed, and how far it was from there."""
@@ -101,14 +110,14 @@ class RidgePotential:
         return scaled * jnp.minimum(1, edge / away), jnp.maximum(away - edge, 0)
 
     def _value(self, scaled: Array) -> Array:
-        inside, excess = self._inside(scaled)
+        inside, _ = self._inside(scaled)
         slope, curvature = (jnp.asarray(part, jnp.float32) for part in (self.trend.slope, self.trend.curvature))
         away = inside - jnp.asarray(self.trend.centre, jnp.float32)
         learnt = value(self.units, self.solved.head, inside)
-        return away @ slope + 0.5 * away @ curvature @ away + learnt - excess - 2 * excess**2
+        return away @ slope + 0.5 * away @ curvature @ away + learnt
 
     def value(self, points: np.ndarray) -> np.ndarray:
-        """R̂ at points (n, dim): outside the ellipsoid of the data, that of its surface less a wall."""
+        """R̂ at points (n, dim); where it is not believed, that of the edge."""
         scaled = jnp.asarray(self.standardise(points), jnp.float32)
         return np.asarray(lax.map(self._value, scaled, batch_size=CHUNK), float)
 
@@ -123,15 +132,21 @@ class RidgePotential:
 
     def error(self, points: np.ndarray) -> np.ndarray:
         """Standard error of R̂, of its difference from the mean over typical points, with that of the basis."""
-        away = self.features(points) - self.features(self.typical).mean(axis=0)
-        learnt = self.noise * np.einsum("np,pn->n", away, cho_solve(self.solved.factor, away.T))
-        scaled, typical = (self.standardise(part) for part in (points, self.typical))
-        return np.sqrt(learnt + self.trend.error_squared(scaled, typical) + self.capacity_error**2)
+        middle, typical = self.features(self.typical).mean(axis=0), self.standardise(self.typical)
+        found = [np.zeros(0)]
+        for first in range(0, len(points), ERROR_CHUNK):
+            some = points[first : first + ERROR_CHUNK]
+            away = self.features(some) - middle
+            learnt = self.noise * np.einsum("np,pn->n", away, cho_solve(self.solved.factor, away.T))
+            trend = self.trend.error_squared(self.standardise(some), typical)
+            found.append(np.sqrt(learnt + trend + self.capacity_error**2))
+        return np.concatenate(found)
 
-    def gradient(self, points: np.ndarray) -> np.ndarray:
-        """∇R̂ at points (n, dim)."""
+    def score(self, points: np.ndarray, beta: float) -> np.ndarray:
+        """∇ of the log-density, βR̂ and its wall, at points (n, dim)."""
         scaled = jnp.asarray(self.standardise(points), jnp.float32)
-        return np.asarray(lax.map(jax.grad(self._value), scaled, batch_size=CHUNK), float) / self.spread
+        slopes = lax.map(jax.grad(self.log_density(beta)), scaled, batch_size=CHUNK)
+        return np.asarray(slopes, float) / self.spread
 
 
 def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> RidgePotential:
@@ -140,10 +155,6 @@ def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed:
     scaled, slopes = ((points - centre) / spread).astype(np.float32), (gradients * spread).astype(np.float32)
     zero = -centre / spread
     trend, quadratic_error = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
-
-    def rows(what: np.ndarray) -> tuple[Rows, Rows]:
-        train, out = ((chunks(scaled[part]), chunks(what[part])) for part in (~held, held))
-        return train, out
 
     left = _without_own_units(scaled, slopes, held, zero, seed)
     count = min(MOST_UNITS, max(FEWEST_UNITS, 2 * points.shape[1]))
@@ -156,8 +167,8 @@ def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed:
     first, ground, parts = min(grounds, key=lambda one: one[0].error)
     more = partial(start, scaled, left, zero, trend.curvature, seed=seed)
     *_, (fewer, before), (units, solved) = _grow(units, first, more, parts, quadratic_error, seed)
-    covariance = np.cov(scaled[:: max(1, len(scaled) // 50_000)].T)
-    whiten = np.linalg.inv(np.linalg.cholesky(covariance))
+    variance, axes = np.linalg.eigh(np.cov(scaled[:: max(1, len(scaled) // 50_000)].T))
+    whiten = (axes / np.sqrt(np.maximum(variance, LEAST_VARIANCE))).T
     away = np.linalg.norm(scaled @ whiten.T, axis=1)
     radius = float(np.quantile(away, INSIDE))
     typical = points[np.random.default_rng(seed).integers(0, len(points), 500)].astype(float)
@@ -246,7 +257,7 @@ def _believed(
     head = solve(potential.units, (chunks(scaled[train]), chunks(rest[train])), few, penalty=potential.solved.penalty)
     tried = replace(potential, trend=ground, solved=head, radius=float(inner))
     beyond, walled = (
-        ((replace(tried, reach=reach).gradient(points[test]) - gradients[test]) ** 2 * potential.spread**2).sum()
+        ((replace(tried, reach=reach).score(points[test], 1.0) - gradients[test]) ** 2 * potential.spread**2).sum()
         for reach in (BEYOND, 1.0)
     )
     return bool(beyond < walled)

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onlooker.field.cosine import ORDERS, Box, CosineFit, CosineSums, fit_cosines
+from onlooker.field.cosine import ORDERS, Box, CosineFit, CosineSums, box_of, fit_cosines
 from onlooker.field.quadratic import Quadratic, fit_quadratic
 from onlooker.field.support import CELLS, Support, cell_counts, support_of
 
 __all__ = ["SmoothPotential", "SmoothSums", "begin_smooth", "fit_smooth"]
 
-# The box holds all but this share of the points at either end of an axis, and a margin where cosines may be flat.
-LEFT_OUT = 0.0005
+# The margin about the points, in their widths, where cosines may be flat.
 MARGIN = 0.3
 # Cells per axis when exp(βR̂) is drawn from.
 DRAW_CELLS = {1: 4096, 2: 384, 3: 96}
@@ -63,14 +62,22 @@ class SmoothPotential:
         return (points - self.centre) / self.spread
 
     def value(self, points: np.ndarray) -> np.ndarray:
-        """R̂ at points (n, dim): outside the support, that of the nearest place in it less a wall."""
-        inside, excess = self.support.back(self._scaled(points))
-        return self.trend.value(inside) + self.unit * self.cosines.value(inside) - excess - 2 * excess**2
+        """R̂ at points (n, dim); outside the support, that of the nearest place in it."""
+        inside, _ = self.support.back(self._scaled(points))
+        return self.trend.value(inside) + self.unit * self.cosines.value(inside)
+
+    def log_density(self, points: np.ndarray, beta: float) -> np.ndarray:
+        """βR̂ at points (n, dim), less a wall e + 2e² outside the support."""
+        _, excess = self.support.back(self._scaled(points))
+        return beta * self.value(points) - excess - 2 * excess**2
 
     def error(self, points: np.ndarray) -> np.ndarray:
         """Standard error of R̂, of its difference from the mean over typical points, given the basis."""
         inside, _ = self.support.back(self._scaled(points))
-        return self.unit * self.cosines.error(inside, self._scaled(self.typical))
+        typical = self._scaled(self.typical)
+        return np.sqrt(
+            self.unit**2 * self.cosines.error(inside, typical) ** 2 + self.trend.error_squared(inside, typical)
+        )
 
     def explored(self, points: np.ndarray) -> np.ndarray:
         return self.support.holds(self._scaled(points))
@@ -80,7 +87,8 @@ class SmoothPotential:
         box, cells = self.support.box, DRAW_CELLS[self.dim]
         edges = [np.linspace(low, high, cells + 1) for low, high in zip(box.low, box.high, strict=True)]
         centres = np.meshgrid(*[(edge[1:] + edge[:-1]) / 2 for edge in edges], indexing="ij")
-        log_mass = beta * self.value(np.stack(centres, axis=-1).reshape(-1, self.dim) * self.spread + self.centre)
+        places = np.stack(centres, axis=-1).reshape(-1, self.dim) * self.spread + self.centre
+        log_mass = self.log_density(places, beta)
         mass = np.exp(log_mass - log_mass.max())
         return edges, mass.reshape((cells,) * self.dim) / mass.sum()
 
@@ -129,7 +137,7 @@ class SmoothSums:
     spread: np.ndarray
     box: Box
     trend: Quadratic
-    quadratic_error: float
+    begun_with: int
     unit: float
     train: CosineSums
     held: CosineSums
@@ -161,8 +169,14 @@ class SmoothSums:
         typical = (self.typical - self.centre) / self.spread
         cosines = fit_cosines(self.train, self.held, typical)
         support = support_of(self.counts, self.box, np.ones(len(self.spread)))
+        # The quadratic was fitted to the rows it was begun with; what it misses the cosines have learnt from all.
+        share = min(1.0, self.begun_with / max(self.train.count + self.held.count, 1.0))
+        trend = self.trend._replace(
+            variance=share * self.trend.variance, slope_variance=share * self.trend.slope_variance
+        )
+        quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         return SmoothPotential(
-            self.centre, self.spread, self.trend, cosines, self.unit, support, self.typical, self.quadratic_error
+            self.centre, self.spread, trend, cosines, self.unit, support, self.typical, quadratic_error
         )
 
 
@@ -170,18 +184,16 @@ def begin_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, se
     """Empty sums, for points and gradients like these (n, dim)."""
     centre, spread = points.mean(axis=0, dtype=float), points.std(axis=0, dtype=float)
     scaled, slopes = (points - centre) / spread, gradients * spread
-    low, high = np.quantile(scaled, [LEFT_OUT, 1 - LEFT_OUT], axis=0)
-    margin = MARGIN * (high - low)
-    box = Box(low - margin, high + margin)
+    box = box_of(scaled, MARGIN)
     inside = box.holds(scaled)
     scaled, slopes, held = scaled[inside], slopes[inside], held[inside]
-    trend, quadratic_error = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
+    trend, _ = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
     unit = float(np.sqrt(np.mean((slopes - trend.gradient(scaled)) ** 2))) or 1.0
     dim = points.shape[1]
     train, out = (CosineSums(box, ORDERS[dim]) for _ in range(2))
     typical = points[np.random.default_rng(seed).integers(0, len(points), 500)].astype(float)
     counts = np.zeros((CELLS[dim],) * dim)
-    return SmoothSums(centre, spread, box, trend, quadratic_error, unit, train, out, counts, typical)
+    return SmoothSums(centre, spread, box, trend, len(scaled), unit, train, out, counts, typical)
 
 
 def fit_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> SmoothPotential:

@@ -1,8 +1,8 @@
 """Where the data are, on a grid of a box: the region a fitted reward is believed in, and the way back to it.
 
-A cell counts as explored when a Gaussian window of two cells' width about it holds a few points. Outside, a fit knows
-nothing: it is evaluated at the nearest explored cell, less a wall e + 2e² of the distance e to it in standard
-deviations.
+A cell counts as explored when a Gaussian window about it, two cells wide or n^(−1/(N+4)) standard deviations, holds a
+few points. Outside, a fit knows nothing: it is evaluated at the nearest explored cell, and its density has a wall
+e + 2e² of the distance e to it in standard deviations.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from onlooker.field.cosine import Box
 __all__ = ["Support", "cell_counts", "support_of"]
 
 CELLS = {1: 512, 2: 128, 3: 40}
-# Points that a window of this width, in cells, must hold.
-WINDOW = 2.0
+# Points that a window must hold, and its width in cells at the least.
 FEWEST = 5.0
+NARROWEST = 2.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,13 @@ def cell_counts(points: np.ndarray, box: Box, weights: np.ndarray | None = None)
 def support_of(counts: np.ndarray, box: Box, spread: np.ndarray) -> Support:
     """The support of points of that spread, counted in cells."""
     dim, cells = counts.ndim, counts.shape[0]
-    window = gaussian_filter(counts, WINDOW, mode="constant") * (2 * np.pi * WINDOW**2) ** (dim / 2)
-    explored = window >= FEWEST
     width = (box.high - box.low) / cells / spread
+    sigma = np.maximum(NARROWEST, max(counts.sum(), 1.0) ** (-1 / (dim + 4)) / width)
+    window = gaussian_filter(counts, sigma, mode="constant") * (2 * np.pi) ** (dim / 2) * np.prod(sigma)
+    explored = window >= FEWEST
+    if not explored.any():
+        raise ValueError(
+            f"points are too few and too scattered ({counts.sum():.0f}) to say where R is known; watch longer."
+        )
     distance, nearest = distance_transform_edt(~explored, sampling=width, return_indices=True)
     return Support(box, spread, explored, distance, nearest)

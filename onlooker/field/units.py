@@ -89,6 +89,7 @@ class _Sums(NamedTuple):
 
 
 @jax.jit
+@jax.default_matmul_precision("highest")
 def _sums(units: Units, points: Array, gradients: Array) -> _Sums:
     """Over (chunks, rows, dim)."""
     steps, dim = units.threshold.shape
@@ -122,8 +123,9 @@ def _sums(units: Units, points: Array, gradients: Array) -> _Sums:
 
 
 def chunks(rows: np.ndarray) -> Array:
-    size = min(CHUNK, len(rows))
-    count = len(rows) // size
+    # As equal as they can be: fewer rows are left over than there are chunks.
+    count = -(-len(rows) // CHUNK)
+    size = len(rows) // count
     return jnp.asarray(rows[: count * size].reshape(count, size, -1), jnp.float32)
 
 

@@ -27,6 +27,8 @@ __all__ = ["corrected"]
 LEAST_SHARE = 0.01
 # Steps of the stream drawn at once.
 BLOCK = 4096
+# Steps over which the injected noise is averaged.
+FEW = 256
 
 
 def corrected(
@@ -64,9 +66,10 @@ def corrected(
     if spots.ndim != 2 or spots.shape[1] != stream.dim or not len(spots) or not np.isfinite(spots).all():
         raise ValueError(f"places has shape {spots.shape}; give finite positions (n, {stream.dim}).")
     check_whole(draws=draws, batch=batch)
+    draws = int(draws) if stream.length is None else min(int(draws), stream.length)
     if draws < 8 * batch:
-        raise ValueError(f"draws is {draws}, fewer than eight batches of {batch}; give more.")
-    relative = _relative_covariance(learner, stream, spots, int(draws), int(batch), seed)
+        raise ValueError(f"there are {draws} draws, fewer than eight batches of {batch}; give more.")
+    relative = _relative_covariance(learner, stream, spots, draws, int(batch), seed)
     roots, floored = _roots(relative)
     if width is None:
         width = _typical_distance(spots)
@@ -102,14 +105,22 @@ def _relative_covariance(
         drift = jax.vmap(partial(moved, injected=jnp.zeros(dim)))(keys, show)
         sums = drift[: draws // batch * batch].reshape(-1, batch, dim).sum(axis=1)
         covariance = jnp.atleast_2d(jnp.cov(sums.T)) / batch
-        # A step is linear in the noise that it injects: D's root is what unit noise adds.
-        first = jax.tree.map(lambda leaf: leaf[0], show)
-        added = jnp.stack([moved(keys[0], first, row) for row in jnp.eye(dim)], axis=1) - drift[0][:, None]
-        return covariance, added
+        # A step is linear in the noise that it injects: what unit noise adds is D's root, which may depend on evidence.
+        few = jax.tree.map(lambda leaf: leaf[:FEW], show)
+        unit = [jax.vmap(partial(moved, injected=row))(keys[:FEW], few) for row in jnp.eye(dim)]
+        added = jnp.stack(unit) - drift[:FEW]
+        return covariance, jnp.einsum("ani,anj->ij", added, added) / len(drift[:FEW])
 
     found = [at(jnp.asarray(place)) for place in places]
-    inverse = [np.linalg.pinv(np.asarray(added, float)) for _, added in found]
-    return np.stack([one @ np.asarray(noise, float) @ one.T for one, (noise, _) in zip(inverse, found, strict=True)])
+    return np.stack([_in_units_of(np.asarray(injected, float), np.asarray(noise, float)) for noise, injected in found])
+
+
+def _in_units_of(injected: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """D^−½ C D^−½; along a direction without injected noise there is nothing to correct."""
+    values, vectors = np.linalg.eigh(injected)
+    usable = values > 1e-12 * max(values.max(), 1e-300)
+    root = vectors @ np.diag(np.where(usable, 1 / np.sqrt(np.where(usable, values, 1)), 0)) @ vectors.T
+    return root @ covariance @ root
 
 
 def _shown(stream: Stream, draws: int, seed: int) -> Any:

@@ -18,6 +18,8 @@ __all__ = ["mismatch", "sample_potential"]
 
 DRAWS = 500
 WARMUP = 200
+# Of independent draws, all together.
+FEWEST_DRAWS = 2000
 # Times that so many draws are made, at the most.
 ROUNDS = 3
 TREE_DEPTH = 7
@@ -36,7 +38,8 @@ def sample_potential(
 ) -> np.ndarray:
     """Samples of exp(βR̂), (chain, draw, dim); where chains have to be run, until they are ``enough``."""
     if isinstance(potential, SmoothPotential):
-        return potential.draw(chains * DRAWS, beta, seed).reshape(chains, DRAWS, potential.dim)
+        draws = max(DRAWS, -(-FEWEST_DRAWS // chains))
+        return potential.draw(chains * draws, beta, seed).reshape(chains, draws, potential.dim)
     log_density = potential.log_density(beta)
     starts = potential.typical[np.random.default_rng(seed).integers(0, len(potential.typical), chains)]
     sampler = MCMC(
@@ -62,13 +65,13 @@ def mismatch(potential: SmoothPotential | RidgePotential, samples: np.ndarray, b
     """The self-check: how far samples are from the R̂ they should follow, 0 up to chance.
 
     In few dimensions the total variation between their histogram and exp(βR̂) beyond that of exact draws; in many, the
-    worst coordinate's 1 + E[(x − Ex)·β∂R̂], which is zero under exp(βR̂) by Stein's identity.
+    worst coordinate's 1 + E[(x − Ex)∂log p], which is zero under p = exp(βR̂) by Stein's identity.
     """
     flat = samples.reshape(-1, potential.dim)
     if isinstance(potential, SmoothPotential):
         return _excess_variation(potential, flat, beta)
     some = flat[np.random.default_rng(0).integers(0, len(flat), min(len(flat), MOST_CHECKED))]
-    return float(np.abs(1 + np.mean((some - some.mean(axis=0)) * beta * potential.gradient(some), axis=0)).max())
+    return float(np.abs(1 + np.mean((some - some.mean(axis=0)) * potential.score(some, beta), axis=0)).max())
 
 
 def _excess_variation(potential: SmoothPotential, flat: np.ndarray, beta: float) -> float:

@@ -20,7 +20,7 @@ from onlooker.field.memory import Bins, Cloud, Memory
 from onlooker.inverse.base import FieldInfo, InverseLearner
 from onlooker.observe.observation import Observation
 
-__all__ = ["remembered", "replay"]
+__all__ = ["BOX_WIDTHS", "remembered", "replay"]
 
 # The field of binned moments is refreshed when the rows seen have grown by this share.
 REFRESH = 0.1
@@ -98,8 +98,8 @@ def replay(
     root = math.sqrt(step_size)
 
     def step(position: Array, evidence: Any, noise: Array) -> tuple[Array, FieldInfo]:
-        slope, info = gradient(evidence, position)
-        return position + step_size * (beta / 2 * slope) + root * noise[0], info
+        slope, pull, info = gradient(evidence, position)
+        return position + step_size * (beta / 2 * slope - pull / 2) + root * noise[0], info
 
     return InverseLearner("replay", step, settings, init=init, update=update, info=FieldInfo)
 
@@ -107,10 +107,10 @@ def replay(
 def _on_points(memory: Memory, variant: str | None, enough: float, bandwidth: float | None, state: Any):
     assert bandwidth is not None
 
-    def gradient(cloud: Cloud, position: Array) -> tuple[Array, FieldInfo]:
+    def gradient(cloud: Cloud, position: Array) -> tuple[Array, float, FieldInfo]:
         kept = jnp.arange(len(cloud.point)) < cloud.filled
         slope, ess, taken = regress(position, cloud.point, cloud.gradient, kept, bandwidth, variant or "linear", enough)
-        return slope, FieldInfo(ess, taken, jnp.zeros((), position.dtype))
+        return slope, 0.0, FieldInfo(ess, taken, jnp.zeros((), position.dtype))
 
     def init(dim: int) -> Cloud:
         return memory.init(dim) if state is None else state
@@ -124,6 +124,8 @@ def _on_bins(memory: Memory, variant: str | None, enough: float, bandwidth: floa
     low, width = memory.low, memory.high - memory.low
 
     def init(dim: int) -> _OnBins:
+        if dim != len(low):
+            raise ValueError(f"memory is of {len(low)} dimensions and the stream of {dim}; give it a box of theirs.")
         bins = memory.init(dim) if state is None else state
         return _OnBins(bins, fit_field(bins, enough, variant), bins.seen)
 
@@ -137,7 +139,7 @@ def _on_bins(memory: Memory, variant: str | None, enough: float, bandwidth: floa
         )
         return _OnBins(bins, field, refreshed)
 
-    def gradient(held: _OnBins, position: Array) -> tuple[Array, FieldInfo]:
+    def gradient(held: _OnBins, position: Array) -> tuple[Array, Array, FieldInfo]:
         field, scale = held.field, jnp.asarray(width, position.dtype)
         share = (position - jnp.asarray(low, position.dtype)) / scale
         beyond = share - jnp.clip(share, 0, 1)
@@ -146,6 +148,6 @@ def _on_bins(memory: Memory, variant: str | None, enough: float, bandwidth: floa
         dim = len(share)
         pull = BOX_WIDTHS**2 * beyond / scale
         taken = found[dim + 1] * jnp.mean(scale) / field.ess.shape[0]
-        return found[:dim] - pull, FieldInfo(found[dim], taken, jnp.any(beyond != 0).astype(position.dtype))
+        return found[:dim], pull, FieldInfo(found[dim], taken, jnp.any(beyond != 0).astype(position.dtype))
 
     return init, update, gradient

@@ -1,4 +1,4 @@
-"""What a user asked `reconstruct` for, checked."""
+"""What a user asked `reconstruct` for."""
 
 from dataclasses import dataclass
 from typing import Any

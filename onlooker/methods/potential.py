@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from onlooker.field.ridge import fit_ridge
-from onlooker.field.smooth import fit_smooth
+from onlooker.field.smooth import SmoothPotential, fit_smooth
 from onlooker.inverse.potential import mismatch, sample_potential
 from onlooker.methods.options import Options, some_of
 from onlooker.observe.observation import Observations
@@ -55,7 +55,6 @@ def from_potential(
         "beta": options.beta,
         "held_out_error": potential.held_out_error,
         "quadratic_error": potential.quadratic_error,
-        "gradient_noise": float(np.sqrt(potential.held_out_error / seen.dim)),
         "reward_span": float(high - low),
         "unexplored_share": float(1 - potential.explored(samples.reshape(-1, seen.dim)).mean()),
         "rhat": converged.rhat,
@@ -65,12 +64,12 @@ def from_potential(
         "draw_seconds": time.perf_counter() - began,
         **potential.settings,
     }
-    doubts = [*doubts, *_doubts_about(diagnostics)]
+    doubts = [*doubts, *_doubts_about(diagnostics, independent=isinstance(potential, SmoothPotential))]
     return Reconstruction("potential", samples, diagnostics, doubts, potential, observed=some_of(seen, options.seed))
 
 
-def _doubts_about(diagnostics: dict[str, Any]) -> list[str]:
-    """Sentences about a fitted potential and its draws."""
+def _doubts_about(diagnostics: dict[str, Any], independent: bool) -> list[str]:
+    """Sentences about a fitted potential and its draws, which may have been independent."""
     doubts = []
     span = diagnostics["beta"] * diagnostics["reward_span"]
     if not LEAST_SPAN <= span <= MOST_SPAN:
@@ -91,7 +90,7 @@ def _doubts_about(diagnostics: dict[str, Any]) -> list[str]:
             )
             + "Watch learners that start farther out."
         )
-    if not (diagnostics["rhat"] < CONVERGED_RHAT and diagnostics["ess"] >= ENOUGH_DRAWS):
+    if not independent and not (diagnostics["rhat"] < CONVERGED_RHAT and diagnostics["ess"] >= ENOUGH_DRAWS):
         doubts.append(
             f"the chains that sample the fitted reward have not converged (rhat {diagnostics['rhat']:.3f}, wanted "
             f"below {CONVERGED_RHAT}; worth {diagnostics['ess']:.0f} draws, wanted {ENOUGH_DRAWS}): it may have "

@@ -1,6 +1,9 @@
 """Remember everything, regress the gradient on it, and run chains on that field until they agree."""
 
 import time
+import warnings
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -9,11 +12,12 @@ import numpy as np
 from jax import Array
 
 from onlooker.field.binned import fit_field, levels
+from onlooker.field.cosine import box_of
 from onlooker.field.kernel_regression import VARIANTS, regress
 from onlooker.field.memory import CELLS, Bins, Memory, binned, reservoir
 from onlooker.field.quadratic import fit_quadratic
 from onlooker.inverse.base import InverseLearner
-from onlooker.inverse.replay import remembered, replay
+from onlooker.inverse.replay import BOX_WIDTHS, remembered, replay
 from onlooker.methods.options import Options, some_of
 from onlooker.observe.observation import Observations
 from onlooker.observe.quality import held_out
@@ -22,36 +26,45 @@ from onlooker.reconstruction import Reconstruction
 from onlooker.reward.accumulate import Grid, Histogram
 from onlooker.reward.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS, Convergence, convergence
 from onlooker.reward.estimate import RewardEstimate
-from onlooker.run import Chains, run
+from onlooker.run import Chains, OnlookerWarning, run
 
 __all__ = ["by_replay"]
 
-# The box of binned moments holds all but this share of the points at either end of an axis, and a margin.
-LEFT_OUT = 0.0005
+# The margin of the box about the points, in their widths.
 MARGIN = 0.1
 # Observations that are remembered as such, above three dimensions.
-REMEMBERED = 4096
+REMEMBERED = 2048
 # Rows that a bandwidth is chosen with, and on.
 TRIED_ON = 500
 # μβλ of the stiffest places: their variance is then right to a hundredth.
 STIFFNESS = 0.05
+# Where there is hardly a slope, steps are as for a slope of this, in standard deviations of the points.
+LEAST_STIFFNESS = 0.1
+# Steps of the first rounds; on points a step is a look at all of them.
 FIRST_ROUND = 20_000
+FIRST_ROUND_ON_POINTS = 1000
 ROUNDS = 7
 
 
 def by_replay(seen: Observations, doubts: list[str], options: Options) -> Reconstruction:
-    """The field of all observations, then chains on it."""
+    """The field of all observations, then chains on it, in standard deviations of the points."""
+    if seen.dim in CELLS and options.bandwidth is not None:
+        raise ValueError("bandwidth is chosen from held-out gradients by replay in few dimensions; leave it out.")
     held = held_out(seen, options.seed)
     began = time.perf_counter()
+    centre, spread = seen.points.mean(axis=0, dtype=float), seen.points.std(axis=0, dtype=float)
+    scaled = replace(seen, points=(seen.points - centre) / spread, gradients=seen.gradients * spread)
     make = _with_bins if seen.dim in CELLS else _with_points
-    learner, numbers = make(seen, held, options)
+    learner, numbers = make(scaled, held, options)
     fitted = time.perf_counter() - began
-    rounds, converged = _run_until_converged(learner, seen, options)
-    samples = np.concatenate([one.samples for one in rounds], axis=1)
+    rounds, converged = _run_until_converged(learner, scaled, options)
+    samples = np.concatenate([one.samples for one in rounds], axis=1) * spread + centre
     estimate = None
     if rounds[0].histogram is not None:
         counts = np.sum([one.histogram.counts for one in rounds if one.histogram is not None], axis=0)
-        estimate = RewardEstimate(Histogram(rounds[0].histogram.edges, counts), options.beta)
+        edges = zip(rounds[0].histogram.edges, spread, centre, strict=True)
+        moved = tuple(edge * width + middle for edge, width, middle in edges)
+        estimate = RewardEstimate(Histogram(moved, counts), options.beta)
     diagnostics = {
         **rounds[-1].diagnostics,
         "observations": len(seen),
@@ -64,13 +77,13 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
         "fit_seconds": fitted,
         "draw_seconds": time.perf_counter() - began - fitted,
     }
+    doubts = [*doubts, *(sentence for sentence in rounds[-1].warnings if "chains disagree" not in sentence)]
     if not converged.reached:
-        doubts = [
-            *doubts,
+        doubts.append(
             f"the chains have not converged (rhat {converged.rhat:.3f}, wanted below {CONVERGED_RHAT}; worth "
             f"{converged.ess:.0f} draws, wanted {ENOUGH_DRAWS}): the field may have several wells, or there are few "
-            "chains.",
-        ]
+            "chains."
+        )
     thinned = samples[:, :: max(1, samples.shape[1] // 1000)]
     carried = some_of(seen, options.seed)
     return Reconstruction("replay", thinned, diagnostics, doubts, None, estimate, rounds[-1], carried)
@@ -80,6 +93,7 @@ def _run_until_converged(
     learner: InverseLearner, seen: Observations, options: Options
 ) -> tuple[list[Chains], Convergence]:
     """Rounds twice as long as all before, the first one thrown away."""
+    shortest = FIRST_ROUND if seen.dim in CELLS else FIRST_ROUND_ON_POINTS
     dim, generator = seen.dim, np.random.default_rng(options.seed)
     grid = None
     if dim <= 3:
@@ -89,26 +103,29 @@ def _run_until_converged(
     kept: list[Chains] = []
     found = Convergence(np.nan, np.nan)
     for number in range(ROUNDS):
-        steps = FIRST_ROUND * 2 ** max(0, number - 1)
-        one = run(
-            learner,
-            _silence(dim),
-            steps=steps,
-            chains=options.chains,
-            seed=options.seed + number,
-            start=positions,
-            grid=grid,
-        )
+        with warnings.catch_warnings():
+            # What they say is in the result, once.
+            warnings.simplefilter("ignore", OnlookerWarning)
+            one = run(
+                learner,
+                _silence(dim),
+                steps=shortest * 2 ** max(0, number - 1),
+                chains=options.chains,
+                seed=options.seed + number,
+                start=positions,
+                grid=grid,
+            )
         positions = one.positions
         if number == 0 and not one.interrupted:
             continue
         kept.append(one)
         found = convergence(np.concatenate([each.samples for each in kept], axis=1))
-        if found.reached or one.interrupted:
+        if found.reached or one.interrupted or one.diagnostics["lost_chains"]:
             break
     return kept, found
 
 
+@cache
 def _silence(dim: int) -> Stream:
     """A stream that shows nothing: the field is there already."""
 
@@ -123,15 +140,14 @@ def _frozen(learner: InverseLearner) -> InverseLearner:
 
 
 def _with_bins(seen: Observations, held: np.ndarray, options: Options) -> tuple[InverseLearner, dict[str, Any]]:
-    low, high = np.quantile(seen.points, [LEFT_OUT, 1 - LEFT_OUT], axis=0)
-    margin = MARGIN * (high - low)
-    memory = binned((low - margin).tolist(), (high + margin).tolist())
+    box, cells = box_of(seen.points, MARGIN), CELLS[seen.dim]
+    memory = binned(box.low.tolist(), box.high.tolist())
     state = remembered(memory, seen.points, seen.gradients, held)
     assert isinstance(state, Bins)
-    field = fit_field(state, 10.0)
-    cells = CELLS[seen.dim]
-    width = (high - low + 2 * margin) / cells
-    step = options.step_size or STIFFNESS / (options.beta * _stiffness(np.asarray(field.gradient), state, width))
+    field, width = fit_field(state, 10.0), (box.high - box.low) / cells
+    # The wall around the box is stiff too.
+    wall = BOX_WIDTHS**2 / float(np.min(box.high - box.low)) ** 2
+    stiffness = max(options.beta * _stiffness(np.asarray(field.gradient), state, width), wall)
     row, column = (int(index) for index in field.choice)
     numbers = {
         "held_out_error": float(field.error),
@@ -140,6 +156,7 @@ def _with_bins(seen: Observations, held: np.ndarray, options: Options) -> tuple[
         "outside_share": float(state.outside) / len(seen),
         "memory_numbers": memory.numbers(seen.dim),
     }
+    step = options.step_size or STIFFNESS / stiffness
     return _frozen(replay(memory, step_size=step, beta=options.beta, state=state)), numbers
 
 
@@ -153,13 +170,12 @@ def _stiffness(gradient: np.ndarray, state: Bins, width: np.ndarray) -> float:
 
 def _with_points(seen: Observations, held: np.ndarray, options: Options) -> tuple[InverseLearner, dict[str, Any]]:
     memory: Memory = reservoir(REMEMBERED, options.seed)
-    centre, spread = seen.points.mean(axis=0, dtype=float), seen.points.std(axis=0, dtype=float)
-    scaled, slopes = (seen.points - centre) / spread, seen.gradients * spread
-    trend, _ = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
-    stiffness = np.abs(np.linalg.eigvalsh(trend.curvature / np.outer(spread, spread))).max()
-    step = options.step_size or STIFFNESS / (options.beta * max(float(stiffness), 1e-12))
+    points, gradients = seen.points, seen.gradients
+    trend, _ = fit_quadratic(points[~held], gradients[~held], points[held], gradients[held])
+    stiffness = options.beta * float(np.abs(np.linalg.eigvalsh(trend.curvature)).max())
+    step = options.step_size or STIFFNESS / max(stiffness, LEAST_STIFFNESS)
     width, error = (options.bandwidth, np.nan) if options.bandwidth else _bandwidth(seen, held, options.seed)
-    state = remembered(memory, seen.points, seen.gradients)
+    state = remembered(memory, points, gradients)
     learner = replay(memory, step_size=step, bandwidth=width, beta=options.beta, variant="linear", state=state)
     numbers = {"held_out_error": error, "variant": "linear", "bandwidth": width}
     return _frozen(learner), {**numbers, "memory_numbers": memory.numbers(seen.dim)}
@@ -184,6 +200,5 @@ def _bandwidth(seen: Observations, held: np.ndarray, seed: int) -> tuple[float, 
 
         return jnp.mean(jnp.sum((jax.lax.map(one, places, batch_size=50) - truth) ** 2, axis=1))
 
-    spread = float(np.mean(seen.points.std(axis=0)))
-    errors = {spread * factor: float(error(jnp.float32(spread * factor))) for factor in 2.0 ** np.arange(-4, 3, 0.5)}
+    errors = {float(width): float(error(jnp.float32(width))) for width in 2.0 ** np.arange(-4, 3, 0.5)}
     return min(errors.items(), key=lambda item: item[1])

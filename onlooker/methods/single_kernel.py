@@ -33,7 +33,7 @@ def by_single_kernel(method: str, seen: Observations, doubts: list[str], options
     width = _bandwidth(seen) if options.bandwidth is None else options.bandwidth
     step = _step_size(seen, pi, method, width, beta) if options.step_size is None else options.step_size
     if method == "reweighted":
-        centre = seen.points.mean(axis=0)
+        centre = seen.points.mean(axis=0, dtype=float)
         radius = float(np.linalg.norm(seen.points - centre, axis=1).max())
         learner = reweighted(pi, step_size=step, bandwidth=width, beta=beta, confine=ball(radius, centre.tolist()))
     else:
@@ -62,7 +62,7 @@ def _numbers(result: Chains) -> dict[str, float]:
 
 def _bandwidth(seen: Observations) -> float:
     """Half the points' spread, shrinking as n^(−1/(N+4)) like the best kernel regression does."""
-    spread = float(np.mean(seen.points.std(axis=0)))
+    spread = float(np.mean(seen.points.std(axis=0, dtype=float)))
     return 0.5 * spread * (len(seen) / 1000) ** (-1 / (seen.dim + 4))
 
 

@@ -154,4 +154,5 @@ def _column(name: str, values: Any, count: int) -> np.ndarray | None:
     array = np.asarray(values)
     if array.shape != (count,):
         raise ValueError(f"{name} has shape {array.shape}; give one entry per observation, ({count},).")
-    return array
+    # Names of mixed kinds have no order; their words have.
+    return array.astype(str) if array.dtype == object and name == "agents" else array

@@ -31,6 +31,8 @@ def inspect(seen: Observations) -> tuple[Observations, list[str]]:
     flat = np.flatnonzero(np.ptp(seen.points, axis=0) == 0)
     if len(flat) == seen.dim:
         raise ValueError("points are all equal; a reward cannot be reconstructed from one place.")
+    if len(seen) <= seen.dim:
+        raise ValueError(f"points holds {len(seen)} rows of {seen.dim} dimensions; watch more, or fewer coordinates.")
     if len(flat):
         raise ValueError(f"points never move along coordinate {flat[0]}; leave it out.")
     warnings = []
@@ -137,18 +139,32 @@ def agreement_with_steps(seen: Observations) -> np.ndarray | None:
 
 def pointing_inward(seen: Observations) -> float:
     """Share of the outermost points whose gradient points to the middle."""
-    scaled = (seen.points - np.median(seen.points, axis=0)) / (seen.points.std(axis=0) + 1e-300)
+    spread = seen.points.std(axis=0, dtype=float)
+    scaled = (seen.points - np.median(seen.points, axis=0)) / (spread + 1e-300)
     distance = np.linalg.norm(scaled, axis=1)
     outer = distance >= np.quantile(distance, 1 - OUTERMOST)
-    return float(np.mean(np.einsum("nd,nd->n", scaled[outer], seen.gradients[outer] * seen.points.std(axis=0)) < 0))
+    return float(np.mean(np.einsum("nd,nd->n", scaled[outer], seen.gradients[outer] * spread) < 0))
 
 
 def held_out(seen: Observations, seed: int = 0) -> np.ndarray:
-    """Which rows to hold out, (n,): whole agents, never single rows, which their neighbours in time would give away."""
-    units = np.arange(len(seen)) * STRETCHES // len(seen)
+    """Which rows to hold out, (n,): whole agents, never single rows, which their neighbours in time would give away.
+
+    Agents are taken at random until they have a fifth of the rows. Where that leaves less than half of it, or more than
+    twice, because a few agents have nearly all the rows, stretches of the record are taken instead.
+    """
     if seen.agents is not None:
         agents = np.unique(seen.agents, return_inverse=True)[1]
-        if agents.max() + 1 >= 5:
-            units = agents
-    chosen = np.random.default_rng(seed).permutation(units.max() + 1) < max(1, HELD_OUT * (units.max() + 1))
-    return chosen[units]
+        chosen = _taken(agents, seed)
+        if HELD_OUT / 2 <= chosen.mean() <= 2 * HELD_OUT:
+            return chosen
+    return _taken(np.arange(len(seen)) * STRETCHES // len(seen), seed)
+
+
+def _taken(units: np.ndarray, seed: int) -> np.ndarray:
+    """Rows of units taken at random until they have their share."""
+    sizes = np.bincount(units)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    before = np.cumsum(sizes[order]) - sizes[order]
+    taken = np.zeros(len(sizes), bool)
+    taken[order[before < HELD_OUT * len(units)]] = True
+    return taken[units]

@@ -38,8 +38,8 @@ STEP, SWEEP, STEPS = 2.5e-4, 32_400, 324_000
 LONG_STEP, LONG_STEPS = 1e-2, 3_240_000
 POOL = 100
 SHOWN_COORDINATE = 117
-# What a fourth of the observations adds to a distance, at the most.
-QUICK_ERROR = 0.05
+# What a fourth of the observations adds to a distance, at the most; the prior's own draws are at .127.
+QUICK_ERROR = 0.03
 
 
 @dataclass

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
+from onlooker.check import as_places
 from onlooker.reward.accumulate import Histogram
 
 __all__ = ["RewardEstimate"]
@@ -52,22 +53,13 @@ class RewardEstimate:
 
     def explored(self, x: Any) -> np.ndarray:
         """For points (n, dim): has a chain been in the bin?"""
-        places, inside = self._bin(self._points(x))
+        places, inside = self._bin(as_places(x, len(self.histogram.edges)))
         return inside & (self.histogram.inside[tuple(places)] > 0)
 
     def __call__(self, x: Any) -> np.ndarray:
         """R̂ at points (n, dim): linear between bins that were all seen, the bin's own value elsewhere."""
-        points = self._points(x)
+        points = as_places(x, len(self.histogram.edges))
         places, _ = self._bin(points)
         smooth = RegularGridInterpolator(self.centres, self.values, bounds_error=False)(points)
         blocky = self.values[tuple(places)]
         return np.where(self.explored(points), np.where(np.isnan(smooth), blocky, smooth), np.nan)
-
-    def _points(self, x: Any) -> np.ndarray:
-        dim = len(self.histogram.edges)
-        points = np.asarray(x, dtype=float)
-        if points.ndim == 1 and dim == 1:
-            points = points[:, None]
-        if points.ndim != 2 or points.shape[1] != dim:
-            raise ValueError(f"x has shape {points.shape}; give points of shape (n, {dim}).")
-        return points
