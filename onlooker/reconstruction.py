@@ -15,7 +15,6 @@ from onlooker.check import as_places
 from onlooker.field.ridge import RidgePotential
 from onlooker.field.smooth import SmoothPotential
 from onlooker.reward import plots
-from onlooker.reward.accumulate import Histogram
 from onlooker.reward.estimate import RewardEstimate
 from onlooker.run import Chains
 from onlooker.store import pack, unpack
@@ -25,6 +24,8 @@ __all__ = ["Potential", "Reconstruction", "load"]
 Potential = SmoothPotential | RidgePotential
 # What makes a folder one of ours.
 FORMAT = "onlooker reconstruction 1"
+# Places per axis of a picture.
+PLOTTED = 120
 FITS: dict[str, type] = {kind.__name__: kind for kind in (SmoothPotential, RidgePotential, RewardEstimate)}
 
 
@@ -83,10 +84,17 @@ class Reconstruction:
         return self._grid().explored(points) if self.potential is None else self.potential.explored(points)
 
     def plot(self) -> Any:
-        """A matplotlib Figure: log of the samples' histogram over β in two dimensions, the chains' traces otherwise."""
-        if self.dim == 2:
-            return plots.reward_map(self.estimate or RewardEstimate(self._histogram(), self.diagnostics["beta"]))
-        return plots.trace(self.samples, 1 if self.chains is None else self.chains.sample_every)
+        """A matplotlib Figure: R̂ in two dimensions, in units of 1/β below its maximum; the chains' traces otherwise."""
+        if self.dim != 2:
+            return plots.trace(self.samples, 1 if self.chains is None else self.chains.sample_every)
+        beta = self.diagnostics["beta"]
+        if self.potential is None:
+            grid = self._grid()
+            return plots.reward_map(grid.centres, beta * grid.values)
+        low, high = np.quantile(self.samples.reshape(-1, 2), [0.001, 0.999], axis=0)
+        axes = tuple(np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True))
+        places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+        return plots.reward_map(axes, beta * self.reward(places).reshape(PLOTTED, PLOTTED))
 
     def to_datatree(self) -> xarray.DataTree:
         """An ArviZ DataTree: ``posterior``, ``sample_stats`` (βR̂ of a fitted reward) and some ``observed_data``."""
@@ -122,11 +130,6 @@ class Reconstruction:
                 os.replace(path, Path(scratch) / "older")
             os.replace(written, path)
         return path
-
-    def _histogram(self) -> Histogram:
-        flat = self.samples.reshape(-1, self.dim)
-        edges = tuple(np.linspace(low, high, 41) for low, high in zip(flat.min(axis=0), flat.max(axis=0), strict=True))
-        return Histogram.of(flat, edges)
 
     def _grid(self) -> RewardEstimate:
         if self.estimate is None:

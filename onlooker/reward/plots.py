@@ -168,13 +168,13 @@ def one_marginal(found: Mapping[str, np.ndarray], truth: np.ndarray, title: str)
     return figure
 
 
-def reward_map(estimate: RewardEstimate, depth: float = 8.0) -> Figure:
+def reward_map(centres: tuple[np.ndarray, ...], values: np.ndarray, depth: float = 8.0) -> Figure:
     """R̂ in two dimensions, down to ``depth`` below its maximum; white where nothing was seen."""
     figure = Figure(figsize=(5.6, 4.4), layout="constrained")
     axes = figure.subplots()
-    filled = _reward_panel(axes, estimate.centres, estimate.values, depth)
+    filled = _reward_panel(axes, centres, values - np.nanmax(values), depth)
     axes.set_title("reconstructed reward", fontsize=11)
-    figure.colorbar(filled, ax=axes, label="R̂ − max R̂")
+    figure.colorbar(filled, ax=axes, label="β(R̂ − max R̂)")
     return figure
 
 
