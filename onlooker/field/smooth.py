@@ -75,9 +75,9 @@ class SmoothPotential:
         """Standard error of R̂, of its difference from the mean over typical points, given the basis."""
         inside, _ = self.support.back(self._scaled(points))
         typical = self._scaled(self.typical)
-        return np.sqrt(
-            self.unit**2 * self.cosines.error(inside, typical) ** 2 + self.trend.error_squared(inside, typical)
-        )
+        # Cosines under a loose prior fit the quadratic once more, under a tight one they say nothing: never both.
+        learnt = self.unit**2 * self.cosines.error(inside, typical) ** 2
+        return np.sqrt(np.maximum(learnt, self.trend.error_squared(inside, typical)))
 
     def explored(self, points: np.ndarray) -> np.ndarray:
         return self.support.holds(self._scaled(points))
@@ -169,12 +169,13 @@ class SmoothSums:
         typical = (self.typical - self.centre) / self.spread
         cosines = fit_cosines(self.train, self.held, typical)
         support = support_of(self.counts, self.box, np.ones(len(self.spread)))
-        # The quadratic was fitted to the rows it was begun with; what it misses the cosines have learnt from all.
-        share = min(1.0, self.begun_with / max(self.train.count + self.held.count, 1.0))
+        quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
+        # The quadratic was fitted to the rows it was begun with, as if all it misses were noise.
+        noise = self.unit**2 * cosines.held_out_error / max(quadratic_error, 1e-300)
+        share = min(1.0, self.begun_with / max(self.train.count + self.held.count, 1.0)) * min(1.0, noise)
         trend = self.trend._replace(
             variance=share * self.trend.variance, slope_variance=share * self.trend.slope_variance
         )
-        quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         return SmoothPotential(
             self.centre, self.spread, trend, cosines, self.unit, support, self.typical, quadratic_error
         )

@@ -16,12 +16,12 @@ from onlooker.field.smooth import SmoothPotential
 
 __all__ = ["mismatch", "sample_potential"]
 
+# Draws of a chain: independent ones, or of one round after a warm-up.
 DRAWS = 500
-WARMUP = 200
+ROUND, WARMUP = 250, 200
 # Of independent draws, all together.
 FEWEST_DRAWS = 2000
-# Times that so many draws are made, at the most.
-ROUNDS = 3
+MOST_ROUNDS = 6
 TREE_DEPTH = 7
 # The self-check looks at this many samples, or on so many cells per axis.
 MOST_CHECKED = 5000
@@ -45,14 +45,14 @@ def sample_potential(
     sampler = MCMC(
         NUTS(potential_fn=lambda point: -log_density(point), max_tree_depth=TREE_DEPTH),
         num_warmup=WARMUP,
-        num_samples=DRAWS,
+        num_samples=ROUND,
         num_chains=chains,
         chain_method="vectorized",
         progress_bar=False,
     )
     sampler.run(jax.random.key(seed), init_params=jnp.asarray(potential.standardise(starts), jnp.float32))
     samples = np.asarray(sampler.get_samples(group_by_chain=True))
-    for number in range(1, ROUNDS):
+    for number in range(1, MOST_ROUNDS):
         if enough(samples):
             break
         sampler.post_warmup_state = sampler.last_state
