@@ -212,7 +212,7 @@ def _listing(example: Example) -> Iterator[Row]:
         "multikernel, listing to the letter",
         {"steps_until_nan": died, "resets": resets},
         {"steps_until_nan": at_most(3 * STEPS - 1)},
-        {"arithmetic": "float64", **step},
+        {"arithmetic": "float64", **LISTING},
     )
 
 
