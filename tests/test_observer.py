@@ -81,6 +81,7 @@ def test_memory_is_bounded(monkeypatch):
         assert live.seen == 5000
 
 
+@pytest.mark.slow
 def test_more_than_three_dimensions(monkeypatch):
     from onlooker.field import ridge
 

@@ -169,6 +169,7 @@ def test_learners_that_ran_away_are_left_out_and_said():
     assert np.abs(result.samples).max() < 10
 
 
+@pytest.mark.slow
 def test_auto_turns_to_replay_by_held_out_gradients_alone():
     """A reward finer than the cosines resolve: the same choice in whatever units."""
     generator = np.random.default_rng(0)

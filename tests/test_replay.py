@@ -124,6 +124,7 @@ def test_it_learns_while_it_runs():
     assert result.diagnostics["bandwidth_used"] > 0
 
 
+@pytest.mark.slow
 def test_points_serve_where_cells_cannot():
     """Four dimensions, a reservoir of points."""
     reward = NoisyReward(4, lambda point: -0.5 * jnp.sum(point * point), 0.3)

@@ -154,5 +154,6 @@ def _column(name: str, values: Any, count: int) -> np.ndarray | None:
     array = np.asarray(values)
     if array.shape != (count,):
         raise ValueError(f"{name} has shape {array.shape}; give one entry per observation, ({count},).")
-    # Names of mixed kinds have no order; their words have.
-    return array.astype(str) if array.dtype == object and name == "agents" else array
+    if array.dtype == object and len({type(value) for value in array}) > 1:
+        raise ValueError(f"{name} mixes kinds of values, such as numbers and words; give one kind.")
+    return array
