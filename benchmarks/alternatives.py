@@ -232,7 +232,7 @@ def true_gradients(target: Target, seen: Observations) -> tuple[None, np.ndarray
 
 METHODS = {
     "potential": (ours("potential"), None),
-    "replay": (ours("replay"), 10),
+    "replay": (ours("replay"), 2),
     "gradient-GP": (gradient_process, None),
     "Nadaraya–Watson": (nadaraya_watson, 2),
     "round-and-integrate": (round_and_integrate, 2),

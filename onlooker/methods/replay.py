@@ -42,7 +42,7 @@ STIFFNESS = 0.05
 LEAST_STIFFNESS = 0.1
 # Steps of the first rounds; on points a step is a look at all of them.
 FIRST_ROUND = 20_000
-FIRST_ROUND_ON_POINTS = 1000
+FIRST_ROUND_ON_POINTS = 500
 ROUNDS = 7
 
 
