@@ -31,6 +31,7 @@ __all__ = [
     "refine",
     "solve",
     "start",
+    "value",
 ]
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
