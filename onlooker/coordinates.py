@@ -1,0 +1,238 @@
+"""Coordinates on randomised policies φ(u|x): what keeps a chain, or a learner's step, among probabilities.
+
+* `spherical`: φ(u|x) = cos²a_u Π_{p<u} sin²a_p, the last without its cosine (`eq:expo`). U − 1 angles per state, in
+  [0, π/2]. R is even about both ends, so that what leaves the interval is folded back.
+* `softmax`: φ(u|x) ∝ exp(l_u) with the last logit zero, U − 1 real numbers per state.
+
+A chain in coordinates a samples exp(R) da, which is not exp(R) dφ: for that law the drift ½∇log|det ∂φ/∂a| has to be
+added. Say which one is meant: a ``measure`` is "coordinates" or "policy".
+
+Functions take NumPy or JAX arrays and answer in kind. Coordinates are (…, dim), one state's after the other's; policies
+are (…, states, actions).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from onlooker.check import check_whole
+from onlooker.density import Density
+
+__all__ = ["MEASURES", "Coordinates", "check_measure", "softmax", "spherical"]
+
+MEASURES = ("coordinates", "policy")
+# The least probability whose logarithm is taken.
+SMALLEST = 1e-37
+
+
+def check_measure(measure: str) -> None:
+    if measure not in MEASURES:
+        raise ValueError(f"measure is {measure!r}; choose 'coordinates' for exp(R) da or 'policy' for exp(R) dφ.")
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """What the two have in common.
+
+    Attributes
+    ----------
+    states, actions
+        How many.
+    """
+
+    states: int
+    actions: int
+
+    # Ends of the interval that every coordinate lives in, or ``None`` for the real numbers.
+    interval: ClassVar[tuple[float, float] | None] = None
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_whole(states=self.states, actions=self.actions)
+        if self.actions < 2:
+            raise ValueError(f"actions is {self.actions}; with fewer than 2 there is nothing to choose.")
+
+    @property
+    def dim(self) -> int:
+        return self.states * (self.actions - 1)
+
+    def by_state(self, point: Any) -> Any:
+        """(…, dim) as (…, states, actions − 1)."""
+        if point.shape[-1] != self.dim:
+            raise ValueError(
+                f"points have {point.shape[-1]} coordinates; {self.states} states with {self.actions} actions have "
+                f"{self.dim}."
+            )
+        return point.reshape(*point.shape[:-1], self.states, self.actions - 1)
+
+    def policy(self, point: Any) -> Any:
+        """φ, (…, states, actions)."""
+        raise NotImplementedError
+
+    def point(self, policy: Any) -> Any:
+        """The coordinates of a policy."""
+        raise NotImplementedError
+
+    def jacobian(self, point: Any) -> Any:
+        """∂φ(u|x)/∂a_p(x), (…, states, actions, actions − 1): a state's policy depends on its own coordinates only."""
+        raise NotImplementedError
+
+    def log_volume(self, point: Any) -> Any:
+        """log|det ∂φ/∂a|, with all but the last probability of every state for φ."""
+        raise NotImplementedError
+
+    def drift(self, point: Any) -> Any:
+        """½∇log|det ∂φ/∂a|: added to a chain's, it samples exp(R) dφ."""
+        raise NotImplementedError
+
+    def fold(self, point: Any) -> tuple[Any, Any]:
+        """The point inside the interval with the same policy, and ±1 by which its gradient is to be multiplied."""
+        raise NotImplementedError
+
+    def pull(self, point: Any, gradient: Any) -> Any:
+        """∇_a R = (∂φ/∂a)ᵀ ∇_φ R, from a gradient with respect to φ, (…, states, actions)."""
+        pulled = (self.jacobian(point) * gradient[..., None]).sum(-2)
+        return pulled.reshape(*pulled.shape[:-2], self.dim)
+
+    def uniform(self, measure: str = "policy") -> Density:
+        """A density to start learners from: evenly over policies or, in angles, over coordinates."""
+        check_measure(measure)
+        if measure == "coordinates":
+            return self._even()
+        constant = self.states * math.lgamma(self.actions)
+
+        def sample(key: Array, shape: tuple[int, ...]) -> Array:
+            waits = jax.random.exponential(key, (*shape, self.states, self.actions))
+            return self.point(waits / waits.sum(axis=-1, keepdims=True))
+
+        return Density(lambda point: constant + self.log_volume(point), sample, self.dim)
+
+    def _even(self) -> Density:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Spherical(Coordinates):
+    interval: ClassVar[tuple[float, float] | None] = (0.0, math.pi / 2)
+    name: ClassVar[str] = "spherical"
+
+    def policy(self, point: Any) -> Any:
+        xp = point.__array_namespace__()
+        angles = self.by_state(point)
+        left, shares = xp.ones_like(angles[..., 0]), []
+        for p in range(self.actions - 1):
+            shares.append(left * xp.cos(angles[..., p]) ** 2)
+            left = left * xp.sin(angles[..., p]) ** 2
+        return xp.stack([*shares, left], axis=-1)
+
+    def point(self, policy: Any) -> Any:
+        xp = policy.__array_namespace__()
+        policy = xp.maximum(policy, xp.zeros_like(policy))
+        # What is left after u actions, summed from the end: no cancellation where it is small.
+        left = xp.flip(xp.cumsum(xp.flip(policy, axis=-1), axis=-1), axis=-1)
+        angles = xp.arctan2(xp.sqrt(left[..., 1:]), xp.sqrt(policy[..., :-1]))
+        return angles.reshape(*angles.shape[:-2], self.dim)
+
+    def jacobian(self, point: Any) -> Any:
+        xp = point.__array_namespace__()
+        angles = self.by_state(point)
+        one = xp.ones_like(angles[..., 0])
+        cosine, sine, double = xp.cos(angles) ** 2, xp.sin(angles) ** 2, xp.sin(2 * angles)
+        last = self.actions - 1
+
+        def entry(u: int, p: int) -> Any:
+            if p > u:
+                return 0 * one
+            factors = [double[..., q] if q == p else sine[..., q] for q in range(u)]
+            if u < last:
+                factors.append(-double[..., u] if p == u else cosine[..., u])
+            return math.prod(factors, start=one)
+
+        rows = [xp.stack([entry(u, p) for p in range(last)], axis=-1) for u in range(self.actions)]
+        return xp.stack(rows, axis=-2)
+
+    def _following(self) -> np.ndarray:
+        """U − 1 − p for p = 1 … U − 1: how many further angles share what an angle leaves."""
+        return np.arange(self.actions - 2, -1, -1)
+
+    def log_volume(self, point: Any) -> Any:
+        xp = point.__array_namespace__()
+        angles = self.by_state(self.fold(point)[0])
+        double, sine = xp.sin(2 * angles), xp.sin(angles) ** 2
+        floor = SMALLEST * xp.ones_like(double)
+        logs = xp.log(xp.maximum(double, floor)) + self._following() * xp.log(xp.maximum(sine, floor))
+        return logs.sum((-2, -1))
+
+    def drift(self, point: Any) -> Any:
+        xp = point.__array_namespace__()
+        angles = self.by_state(point)
+        return (1 / xp.tan(2 * angles) + self._following() / xp.tan(angles)).reshape(point.shape)
+
+    def fold(self, point: Any) -> tuple[Any, Any]:
+        xp = point.__array_namespace__()
+        turned = point % math.pi
+        far = turned > math.pi / 2
+        one = xp.ones_like(point)
+        return xp.where(far, math.pi - turned, turned), xp.where(far, -one, one)
+
+    def _even(self) -> Density:
+        def sample(key: Array, shape: tuple[int, ...]) -> Array:
+            return jax.random.uniform(key, (*shape, self.dim), maxval=math.pi / 2)
+
+        def log_prob(point: Array) -> Array:
+            inside = jnp.all((point >= 0) & (point <= math.pi / 2))
+            return jnp.where(inside, -self.dim * math.log(math.pi / 2), -jnp.inf)
+
+        return Density(log_prob, sample, self.dim)
+
+
+@dataclass(frozen=True)
+class _Softmax(Coordinates):
+    name: ClassVar[str] = "softmax"
+
+    def policy(self, point: Any) -> Any:
+        xp = point.__array_namespace__()
+        logits = self.by_state(point)
+        logits = xp.concatenate([logits, xp.zeros_like(logits[..., :1])], axis=-1)
+        weight = xp.exp(logits - logits.max(axis=-1, keepdims=True))
+        return weight / weight.sum(axis=-1, keepdims=True)
+
+    def point(self, policy: Any) -> Any:
+        xp = policy.__array_namespace__()
+        logs = xp.log(xp.maximum(policy, SMALLEST * xp.ones_like(policy)))
+        logits = logs[..., :-1] - logs[..., -1:]
+        return logits.reshape(*logits.shape[:-2], self.dim)
+
+    def jacobian(self, point: Any) -> Any:
+        policy = self.policy(point)
+        own = np.eye(self.actions)[:, :-1].astype(policy.dtype)
+        return policy[..., :, None] * (own - policy[..., None, :-1])
+
+    def log_volume(self, point: Any) -> Any:
+        xp = point.__array_namespace__()
+        policy = self.policy(point)
+        return xp.log(xp.maximum(policy, SMALLEST * xp.ones_like(policy))).sum((-2, -1))
+
+    def drift(self, point: Any) -> Any:
+        return ((1 - self.actions * self.policy(point)[..., :-1]) / 2).reshape(point.shape)
+
+    def fold(self, point: Any) -> tuple[Any, Any]:
+        return point, point.__array_namespace__().ones_like(point)
+
+    def _even(self) -> Density:
+        raise ValueError("there is no even density over all logits; ask for measure='policy'.")
+
+
+def spherical(states: int, actions: int) -> Coordinates:
+    """Angles: φ(u|x) = cos²a_u Π_{p<u} sin²a_p."""
+    return _Spherical(states, actions)
+
+
+def softmax(states: int, actions: int) -> Coordinates:
+    """Logits, the last one zero: φ(u|x) ∝ exp(l_u)."""
+    return _Softmax(states, actions)
