@@ -1,11 +1,13 @@
 """R̂ = a quadratic + cosines inside the support of the data, a wall outside: the fit in up to three dimensions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from onlooker.field.cells import Cells, law_on_cells
 from onlooker.field.cosine import ORDERS, Box, CosineFit, CosineSums, box_of, fit_cosines
-from onlooker.field.quadratic import Quadratic, fit_quadratic
+from onlooker.field.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.field.support import CELLS, Support, cell_counts, support_of
 
 __all__ = ["SmoothPotential", "SmoothSums", "begin_smooth", "fit_smooth"]
@@ -14,6 +16,8 @@ __all__ = ["SmoothPotential", "SmoothSums", "begin_smooth", "fit_smooth"]
 MARGIN = 0.3
 # Cells per axis when exp(βR̂) is drawn from.
 DRAW_CELLS = {1: 4096, 2: 384, 3: 96}
+
+LogWeight = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,15 @@ class SmoothPotential:
 
     def value(self, points: np.ndarray) -> np.ndarray:
         """R̂ at points (n, dim); outside the support, that of the nearest place in it."""
-        inside, _ = self.support.back(self._scaled(points))
+        return self._value(self.support.back(self._scaled(points))[0])
+
+    def _value(self, inside: np.ndarray) -> np.ndarray:
         return self.trend.value(inside) + self.unit * self.cosines.value(inside)
 
     def log_density(self, points: np.ndarray, beta: float) -> np.ndarray:
         """βR̂ at points (n, dim), less a wall e + 2e² outside the support."""
-        _, excess = self.support.back(self._scaled(points))
-        return beta * self.value(points) - excess - 2 * excess**2
+        inside, excess = self.support.back(self._scaled(points))
+        return beta * self._value(inside) - excess - 2 * excess**2
 
     def error(self, points: np.ndarray) -> np.ndarray:
         """Standard error of R̂, of its difference from the mean over typical points, given the basis."""
@@ -82,36 +88,20 @@ class SmoothPotential:
     def explored(self, points: np.ndarray) -> np.ndarray:
         return self.support.holds(self._scaled(points))
 
-    def _law(self, beta: float) -> tuple[list[np.ndarray], np.ndarray]:
-        """Edges of fine cells, in standard deviations, and exp(βR̂) at their centres, of sum one."""
-        box, cells = self.support.box, DRAW_CELLS[self.dim]
-        edges = [np.linspace(low, high, cells + 1) for low, high in zip(box.low, box.high, strict=True)]
-        centres = np.meshgrid(*[(edge[1:] + edge[:-1]) / 2 for edge in edges], indexing="ij")
-        places = np.stack(centres, axis=-1).reshape(-1, self.dim) * self.spread + self.centre
-        log_mass = self.log_density(places, beta)
-        mass = np.exp(log_mass - log_mass.max())
-        return edges, mass.reshape((cells,) * self.dim) / mass.sum()
+    def law(self, beta: float, log_weight: LogWeight | None = None) -> Cells:
+        """exp(βR̂), times a weight if there is one, by cells in the points' units."""
 
-    def masses(self, beta: float, cells: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Edges of ``cells`` per axis, in the points' units, and the mass of exp(βR̂) in each cell."""
-        edges, mass = self._law(beta)
-        stride = DRAW_CELLS[self.dim] // cells
-        for axis in range(self.dim):
-            mass = np.add.reduceat(mass, np.arange(0, mass.shape[axis], stride), axis=axis)
-        return [
-            edge[::stride] * spread + centre
-            for edge, spread, centre in zip(edges, self.spread, self.centre, strict=True)
-        ], mass
+        def log_density(points: np.ndarray) -> np.ndarray:
+            height = self.log_density(points, beta)
+            return height if log_weight is None else height + log_weight(points)
+
+        box = self.support.box
+        low, high = (edge * self.spread + self.centre for edge in (box.low, box.high))
+        return law_on_cells(log_density, low, high, DRAW_CELLS[self.dim])
 
     def draw(self, count: int, beta: float, seed: int) -> np.ndarray:
-        """Independent draws of exp(βR̂), by cells: (count, dim)."""
-        generator = np.random.default_rng(seed)
-        edges, mass = self._law(beta)
-        total = np.cumsum(mass)
-        chosen = np.minimum(np.searchsorted(total, generator.random(count) * total[-1]), mass.size - 1)
-        corner = np.stack(np.unravel_index(chosen, mass.shape), axis=1)
-        low, width = (np.array([edge[0] for edge in edges]), np.array([edge[1] - edge[0] for edge in edges]))
-        return (low + (corner + generator.random((count, self.dim))) * width) * self.spread + self.centre
+        """Independent draws of exp(βR̂): (count, dim)."""
+        return self.law(beta).draw(count, seed)
 
 
 @dataclass
@@ -181,24 +171,46 @@ class SmoothSums:
         )
 
 
-def begin_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> SmoothSums:
-    """Empty sums, for points and gradients like these (n, dim)."""
+def begin_smooth(
+    points: np.ndarray,
+    gradients: np.ndarray,
+    held: np.ndarray,
+    seed: int = 0,
+    interval: tuple[float, float] | None = None,
+) -> SmoothSums:
+    """Empty sums, for points and gradients like these (n, dim).
+
+    With an ``interval`` every coordinate lives in it and R is even about both its ends: cosines on just that box are
+    even there too, and no quadratic is wanted.
+    """
     centre, spread = points.mean(axis=0, dtype=float), points.std(axis=0, dtype=float)
     scaled, slopes = (points - centre) / spread, gradients * spread
-    box = box_of(scaled, MARGIN)
+    if interval is None:
+        box = box_of(scaled, MARGIN)
+    else:
+        box = Box((interval[0] - centre) / spread, (interval[1] - centre) / spread)
     inside = box.holds(scaled)
     scaled, slopes, held = scaled[inside], slopes[inside], held[inside]
-    trend, _ = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
-    unit = float(np.sqrt(np.mean((slopes - trend.gradient(scaled)) ** 2))) or 1.0
     dim = points.shape[1]
+    if interval is None:
+        trend, _ = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
+    else:
+        trend = no_quadratic(dim)
+    unit = float(np.sqrt(np.mean((slopes - trend.gradient(scaled)) ** 2))) or 1.0
     train, out = (CosineSums(box, ORDERS[dim]) for _ in range(2))
     typical = points[np.random.default_rng(seed).integers(0, len(points), 500)].astype(float)
     counts = np.zeros((CELLS[dim],) * dim)
     return SmoothSums(centre, spread, box, trend, len(scaled), unit, train, out, counts, typical)
 
 
-def fit_smooth(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> SmoothPotential:
+def fit_smooth(
+    points: np.ndarray,
+    gradients: np.ndarray,
+    held: np.ndarray,
+    seed: int = 0,
+    interval: tuple[float, float] | None = None,
+) -> SmoothPotential:
     """Fit to points and gradients (n, dim); rows where ``held`` is true choose the hyper-parameters first."""
-    sums = begin_smooth(points, gradients, held, seed)
+    sums = begin_smooth(points, gradients, held, seed, interval)
     sums.add(points, gradients, held)
     return sums.fit()

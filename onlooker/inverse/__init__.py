@@ -3,7 +3,7 @@
 from onlooker.inverse.active import active
 from onlooker.inverse.base import FieldInfo, Info, InverseLearner, PoolInfo
 from onlooker.inverse.classical import classical
-from onlooker.inverse.confine import ball, fade, nowhere
+from onlooker.inverse.confine import ball, fade, fold, nowhere
 from onlooker.inverse.correct import corrected
 from onlooker.inverse.multikernel import Reset, listing_reset, multikernel
 from onlooker.inverse.naive import naive
@@ -11,6 +11,7 @@ from onlooker.inverse.nonreversible import nonreversible
 from onlooker.inverse.passive import passive
 from onlooker.inverse.replay import remembered, replay
 from onlooker.inverse.reweighted import reweighted
+from onlooker.inverse.simplex import on_policies
 
 __all__ = [
     "FieldInfo",
@@ -23,11 +24,13 @@ __all__ = [
     "classical",
     "corrected",
     "fade",
+    "fold",
     "listing_reset",
     "multikernel",
     "naive",
     "nonreversible",
     "nowhere",
+    "on_policies",
     "passive",
     "remembered",
     "replay",

@@ -1,8 +1,9 @@
-"""Keeping a chain where the data are: α ← α + δ, then back into a ball if need be, and counted.
+"""Keeping a chain where the data are: α ← α + δ, then back into a ball or an interval if need be, and counted.
 
 ``confine(position, increment) -> (position, touched)`` is an option of every inverse learner.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jax import Array
 
 from onlooker.check import check_positive
 
-__all__ = ["Confine", "ball", "fade", "nowhere"]
+__all__ = ["Confine", "ball", "fade", "fold", "nowhere"]
 
 Confine = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -36,6 +37,22 @@ def ball(radius: float, centre: Sequence[float] | None = None) -> Confine:
         outside = ~(norm <= radius)
         projected = jnp.where(jnp.isfinite(norm), moved * (radius / norm), position - about)
         return jnp.where(outside, projected, moved) + about, outside.astype(position.dtype)
+
+    return confine
+
+
+def fold(low: float, high: float = math.inf) -> Confine:
+    """Reflection at the ends of an interval, coordinate by coordinate; exact where R is even about them."""
+    if not low < high:
+        raise ValueError(f"low is {low} and high {high}; give the ends of an interval, the lower one first.")
+
+    def confine(position: Array, increment: Array) -> tuple[Array, Array]:
+        moved = position + increment - low
+        inside = jnp.abs(moved)
+        if high < math.inf:
+            width = high - low
+            inside = width - jnp.abs(width - moved % (2 * width))
+        return inside + low, jnp.any(inside != moved).astype(position.dtype)
 
     return confine
 
