@@ -23,16 +23,22 @@ from jax import Array
 from onlooker.check import check_whole
 from onlooker.density import Density
 
-__all__ = ["MEASURES", "Coordinates", "check_measure", "softmax", "spherical"]
+__all__ = ["MEASURES", "Coordinates", "by_name", "check_measure", "softmax", "spherical"]
 
 MEASURES = ("coordinates", "policy")
 # The least probability whose logarithm is taken.
 SMALLEST = 1e-37
 
 
-def check_measure(measure: str) -> None:
+def check_measure(measure: str, coordinates: "Coordinates | None" = None) -> None:
+    """Raise when there is no such measure, or no law of that kind in these coordinates."""
     if measure not in MEASURES:
         raise ValueError(f"measure is {measure!r}; choose 'coordinates' for exp(R) da or 'policy' for exp(R) dφ.")
+    if measure == "coordinates" and coordinates is not None and coordinates.interval is None:
+        raise ValueError(
+            f"measure 'coordinates' has no law with {coordinates.name}: exp(R) does not fall off towards infinite "
+            "logits, where policies are pure; choose 'policy'."
+        )
 
 
 @dataclass(frozen=True)
@@ -236,3 +242,8 @@ def spherical(states: int, actions: int) -> Coordinates:
 def softmax(states: int, actions: int) -> Coordinates:
     """Logits, the last one zero: φ(u|x) ∝ exp(l_u)."""
     return _Softmax(states, actions)
+
+
+def by_name(name: str, states: int, actions: int) -> Coordinates:
+    """`spherical` or `softmax`."""
+    return {"spherical": spherical, "softmax": softmax}[name](states, actions)

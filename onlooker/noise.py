@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax.extend.random import threefry_2x32
 
-__all__ = ["normal_and_coin", "standard_normal"]
+__all__ = ["normal_and_coin", "standard_normal", "two_uniforms"]
 
 
 def standard_normal(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
@@ -29,13 +29,23 @@ def normal_and_coin(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     return _normal(words), (words & np.uint32(1)) == 1
 
 
+def two_uniforms(key: Array, number: Array) -> Array:
+    """The ``number``-th pair of independent uniform numbers on [0, 1) that belong to a key, in one call."""
+    counter = jnp.stack([jnp.asarray(number, jnp.uint32), jnp.uint32(0)])
+    return _uniform(threefry_2x32(jax.random.key_data(key), counter))
+
+
 def _words(key: Array, shape: tuple[int, ...]) -> Array:
     return threefry_2x32(jax.random.key_data(key), lax.iota(jnp.uint32, math.prod(shape))).reshape(shape)
 
 
 def _normal(words: Array) -> Array:
-    # 23 random bits behind the exponent of 1.0 make a uniform number on [1, 2).
-    uniform = lax.bitcast_convert_type((words >> 9) | np.uint32(0x3F800000), jnp.float32) - 1
+    uniform = _uniform(words)
     lowest = np.nextafter(np.float32(-1), np.float32(0))
     symmetric = jnp.maximum(lowest, uniform * (1 - lowest) + lowest)
     return np.float32(math.sqrt(2)) * lax.erf_inv(symmetric)
+
+
+def _uniform(words: Array) -> Array:
+    # 23 random bits behind the exponent of 1.0 make a uniform number on [1, 2).
+    return lax.bitcast_convert_type((words >> 9) | np.uint32(0x3F800000), jnp.float32) - 1

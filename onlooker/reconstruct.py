@@ -1,8 +1,10 @@
 """Offline: observations in, a Reconstruction out."""
 
+from dataclasses import replace
 from typing import Any
 
 from onlooker.check import check_positive, check_whole
+from onlooker.coordinates import Coordinates, check_measure
 from onlooker.field.cosine import LENGTHS
 from onlooker.field.smooth import SmoothPotential
 from onlooker.methods.options import Options
@@ -36,6 +38,8 @@ def reconstruct(
     bandwidth: float | None = None,
     chains: int = 64,
     seed: int = 0,
+    coordinates: Coordinates | None = None,
+    measure: str = "coordinates",
 ) -> Reconstruction:
     """Reconstruct the reward that gradient learners maximise.
 
@@ -56,17 +60,28 @@ def reconstruct(
         μ of the chains and Δ of the kernel, of the methods that have them; by default chosen from the data.
     chains, seed
         How many chains of samples, and the seed of everything random.
+    coordinates
+        `spherical(states, actions)` or `softmax(states, actions)` when the points are coordinates of policies: angles
+        are folded into [0, π/2], and R is taken to be even about its ends.
+    measure
+        With coordinates a, whether samples are of exp(βR) da, "coordinates", or of exp(βR) dφ, "policy".
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}.")
     given = {"step_size": step_size, "bandwidth": bandwidth}
     check_positive(beta=beta, **{name: value for name, value in given.items() if value is not None})
     check_whole(chains=chains)
+    _check_coordinates(coordinates, measure, method)
     seen = observe(points, gradients, agents=agents, times=times, learning_rate=learning_rate, descent=descent)
     if len(seen) < FEWEST:
         raise ValueError(f"points holds {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
-    options = Options(float(beta), int(chains), seed, density, step_size, bandwidth)
-    checked, doubts = inspect(seen)
+    options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
+    if coordinates is not None:
+        coordinates.by_state(seen.points)
+    checked, doubts = inspect(seen, closed=options.interval is not None)
+    if coordinates is not None:
+        folded, sign = coordinates.fold(checked.points)
+        checked = replace(checked, points=folded, gradients=sign * checked.gradients)
     if len(checked) < FEWEST:
         raise ValueError(f"points holds {len(checked)} different observations; a reconstruction needs {FEWEST}.")
     doubts = [*seen.notes, *doubts]
@@ -76,6 +91,20 @@ def reconstruct(
         return by_replay(checked, doubts, options)
     found = by_potential(checked, doubts, options)
     return _or_replay(found, checked, doubts, options) if method == "auto" else found
+
+
+def _check_coordinates(coordinates: Any, measure: str, method: str) -> None:
+    if coordinates is None:
+        if measure != "coordinates":
+            raise ValueError(f"measure is {measure!r} without coordinates; give some, such as spherical(2, 2).")
+        return
+    if not isinstance(coordinates, Coordinates):
+        raise TypeError(
+            f"coordinates is {type(coordinates).__name__}; give spherical(states, actions) or softmax(states, actions)."
+        )
+    check_measure(measure, coordinates)
+    if method in ("passive", "reweighted"):
+        raise ValueError(f"coordinates are not for method {method!r} here; choose 'auto', 'potential' or 'replay'.")
 
 
 def _or_replay(found: Reconstruction, seen: Observations, doubts: list[str], options: Options) -> Reconstruction:

@@ -12,6 +12,7 @@ import numpy as np
 import xarray
 
 from onlooker.check import as_places
+from onlooker.coordinates import Coordinates, by_name
 from onlooker.field.ridge import RidgePotential
 from onlooker.field.smooth import SmoothPotential
 from onlooker.reward import plots
@@ -49,6 +50,8 @@ class Reconstruction:
         The run behind the samples, of the other methods; not saved.
     observed
         Some of the observations: "points" and "gradients".
+    coordinates
+        Of policies, when the points are such; ``None`` otherwise.
     """
 
     method: str
@@ -59,28 +62,40 @@ class Reconstruction:
     estimate: RewardEstimate | None = None
     chains: Chains | None = None
     observed: dict[str, np.ndarray] = field(default_factory=dict)
+    coordinates: Coordinates | None = None
 
     @property
     def dim(self) -> int:
         return self.samples.shape[-1]
 
+    @property
+    def policies(self) -> np.ndarray:
+        """The samples as policies φ(u|x): (chain, draw, states, actions)."""
+        if self.coordinates is None:
+            raise ValueError("the points are no coordinates of policies; pass coordinates to reconstruct.")
+        return self.coordinates.policy(self.samples)
+
+    def _places(self, x: Any) -> np.ndarray:
+        points = as_places(x, self.dim)
+        return points if self.coordinates is None else self.coordinates.fold(points)[0]
+
     def reward(self, x: Any) -> np.ndarray:
         """R̂ at x (n, dim), up to a constant; nan where `explored` is false."""
-        points = as_places(x, self.dim)
+        points = self._places(x)
         if self.potential is None:
             return self._grid()(points)
         return np.where(self.potential.explored(points), self.potential.value(points), np.nan)
 
     def reward_error(self, x: Any) -> np.ndarray:
         """Standard error of R̂ at x (n, dim), of its difference from R̂'s mean over the data; given the basis."""
-        points = as_places(x, self.dim)
+        points = self._places(x)
         if self.potential is None:
             raise ValueError(f"error bars need a method that fits a potential; {self.method} has none.")
         return np.where(self.potential.explored(points), self.potential.error(points), np.nan)
 
     def explored(self, x: Any) -> np.ndarray:
         """Whether there were data, or chains, at x (n, dim)."""
-        points = as_places(x, self.dim)
+        points = self._places(x)
         return self._grid().explored(points) if self.potential is None else self.potential.explored(points)
 
     def plot(self) -> Any:
@@ -107,7 +122,10 @@ class Reconstruction:
         dims = {name: ["coordinate"] for name in ("position", "points", "gradients")}
         dims |= {name: ["observation", "coordinate"] for name in self.observed}
         tree = arviz_base.from_dict(groups, dims=dims)
-        about = {"format": FORMAT, "method": self.method, "diagnostics": self.diagnostics, "warnings": self.warnings}
+        about: dict[str, Any] = {"format": FORMAT, "method": self.method}
+        about |= {"diagnostics": self.diagnostics, "warnings": self.warnings}
+        if self.coordinates is not None:
+            about["policies"] = [self.coordinates.name, self.coordinates.states, self.coordinates.actions]
         tree.attrs.update({name: _text(value) for name, value in about.items()})
         return tree
 
@@ -160,6 +178,7 @@ def load(folder: Any) -> Reconstruction:
         potential=None if isinstance(fit, RewardEstimate) else fit,
         estimate=fit if isinstance(fit, RewardEstimate) else None,
         observed={str(name): value.values for name, value in observed.items()},
+        coordinates=by_name(*json.loads(tree.attrs["policies"])) if "policies" in tree.attrs else None,
     )
 
 

@@ -135,7 +135,7 @@ def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
     assert error.std() < 0.35 * quadratic.std()
     assert found.held_out_error < found.quadratic_error
     assert (found.error(draws[:100]) > 0).all()
-    samples = sample_potential(found, chains=32, beta=1.0, seed=0)
+    samples = sample_potential(found, chains=32, beta=1.0, seed=0).samples
     assert samples.shape[::2] == (32, 6)
     assert samples.reshape(-1, 6).mean(axis=0) == pytest.approx(np.zeros(6), abs=0.5)
 

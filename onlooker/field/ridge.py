@@ -142,11 +142,10 @@ class RidgePotential:
             found.append(np.sqrt(learnt + trend + self.capacity_error**2))
         return np.concatenate(found)
 
-    def score(self, points: np.ndarray, beta: float) -> np.ndarray:
-        """∇ of the log-density, βR̂ and its wall, at points (n, dim)."""
+    def slope(self, function: Callable[[Array], Array], points: np.ndarray) -> np.ndarray:
+        """∇ at points (n, dim) of a function of one point in standard deviations, such as a `log_density`."""
         scaled = jnp.asarray(self.standardise(points), jnp.float32)
-        slopes = lax.map(jax.grad(self.log_density(beta)), scaled, batch_size=CHUNK)
-        return np.asarray(slopes, float) / self.spread
+        return np.asarray(lax.map(jax.grad(function), scaled, batch_size=CHUNK), float) / self.spread
 
 
 def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> RidgePotential:
@@ -257,7 +256,8 @@ def _believed(
     head = solve(potential.units, (chunks(scaled[train]), chunks(rest[train])), few, penalty=potential.solved.penalty)
     tried = replace(potential, trend=ground, solved=head, radius=float(inner))
     beyond, walled = (
-        ((replace(tried, reach=reach).score(points[test], 1.0) - gradients[test]) ** 2 * potential.spread**2).sum()
+        ((tried.slope(replace(tried, reach=reach).log_density(1.0), points[test]) - gradients[test]) ** 2)
+        @ potential.spread**2
         for reach in (BEYOND, 1.0)
     )
-    return bool(beyond < walled)
+    return bool(beyond.sum() < walled.sum())

@@ -5,16 +5,20 @@ resolves R̂, else Hamiltonian chains with their own step and metric, run until 
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpyro.infer import MCMC, NUTS
 
+from onlooker.coordinates import Coordinates
+from onlooker.field.cells import Cells
 from onlooker.field.ridge import RidgePotential
 from onlooker.field.smooth import SmoothPotential
 
-__all__ = ["mismatch", "sample_potential"]
+__all__ = ["Drawn", "sample_potential"]
 
 # Draws of a chain: independent ones, or of one round after a warm-up.
 DRAWS = 500
@@ -28,6 +32,18 @@ MOST_CHECKED = 5000
 COARSE = {1: 64, 2: 32, 3: 16}
 
 
+class Drawn(NamedTuple):
+    """Samples (chain, draw, dim) of exp(βR̂), and the self-check: how far they are from it, 0 up to chance.
+
+    In few dimensions the total variation between their histogram and exp(βR̂) beyond that of exact draws; in many, the
+    worst coordinate's |E f′(x) + E f(x) ∂log p|, which is zero under p = exp(βR̂) by Stein's identity, with
+    f = x − E x or, between the ends of an interval, a sine that vanishes there.
+    """
+
+    samples: np.ndarray
+    mismatch: float
+
+
 def sample_potential(
     potential: SmoothPotential | RidgePotential,
     *,
@@ -35,12 +51,20 @@ def sample_potential(
     beta: float,
     seed: int,
     enough: Callable[[np.ndarray], bool] = lambda samples: True,
-) -> np.ndarray:
-    """Samples of exp(βR̂), (chain, draw, dim); where chains have to be run, until they are ``enough``."""
+    coordinates: Coordinates | None = None,
+    measure: str = "coordinates",
+) -> Drawn:
+    """Samples of exp(βR̂); where chains have to be run, until they are ``enough``.
+
+    With ``coordinates`` of policies, of exp(βR̂) da or of exp(βR̂) dφ as the measure says.
+    """
+    volume = coordinates if measure == "policy" else None
     if isinstance(potential, SmoothPotential):
         draws = max(DRAWS, -(-FEWEST_DRAWS // chains))
-        return potential.draw(chains * draws, beta, seed).reshape(chains, draws, potential.dim)
-    log_density = potential.log_density(beta)
+        law = potential.law(beta, None if volume is None else volume.log_volume)
+        samples = law.draw(chains * draws, seed).reshape(chains, draws, potential.dim)
+        return Drawn(samples, _excess_variation(law, samples.reshape(-1, potential.dim)))
+    log_density = _on_torus(potential, beta, coordinates, volume)
     starts = potential.typical[np.random.default_rng(seed).integers(0, len(potential.typical), chains)]
     sampler = MCMC(
         NUTS(potential_fn=lambda point: -log_density(point), max_tree_depth=TREE_DEPTH),
@@ -50,32 +74,60 @@ def sample_potential(
         chain_method="vectorized",
         progress_bar=False,
     )
+
+    def places(scaled: Any) -> np.ndarray:
+        found = potential.restore(np.asarray(scaled))
+        return found if coordinates is None else coordinates.fold(found)[0]
+
     sampler.run(jax.random.key(seed), init_params=jnp.asarray(potential.standardise(starts), jnp.float32))
-    samples = np.asarray(sampler.get_samples(group_by_chain=True))
+    samples = places(sampler.get_samples(group_by_chain=True))
     for number in range(1, MOST_ROUNDS):
         if enough(samples):
             break
         sampler.post_warmup_state = sampler.last_state
         sampler.run(jax.random.key(seed + number))
-        samples = np.concatenate([samples, np.asarray(sampler.get_samples(group_by_chain=True))], axis=1)
-    return potential.restore(samples)
+        samples = np.concatenate([samples, places(sampler.get_samples(group_by_chain=True))], axis=1)
+    interval = None if coordinates is None else coordinates.interval
+    return Drawn(samples, _stein(potential, log_density, samples.reshape(-1, potential.dim), interval))
 
 
-def mismatch(potential: SmoothPotential | RidgePotential, samples: np.ndarray, beta: float) -> float:
-    """The self-check: how far samples are from the R̂ they should follow, 0 up to chance.
+def _on_torus(
+    potential: RidgePotential, beta: float, coordinates: Coordinates | None, volume: Coordinates | None
+) -> Callable[[Array], Array]:
+    """βR̂ of one point in standard deviations, folded back to where coordinates live, with the volume if it counts."""
+    inside = potential.log_density(beta)
+    if coordinates is None:
+        return inside
+    centre, spread = (jnp.asarray(part, jnp.float32) for part in (potential.centre, potential.spread))
 
-    In few dimensions the total variation between their histogram and exp(βR̂) beyond that of exact draws; in many, the
-    worst coordinate's 1 + E[(x − Ex)∂log p], which is zero under p = exp(βR̂) by Stein's identity.
-    """
-    flat = samples.reshape(-1, potential.dim)
-    if isinstance(potential, SmoothPotential):
-        return _excess_variation(potential, flat, beta)
+    def log_density(scaled: Array) -> Array:
+        place = coordinates.fold(scaled * spread + centre)[0]
+        height = inside((place - centre) / spread)
+        return height if volume is None else height + volume.log_volume(place)
+
+    return log_density
+
+
+def _stein(
+    potential: RidgePotential,
+    log_density: Callable[[Array], Array],
+    flat: np.ndarray,
+    interval: tuple[float, float] | None,
+) -> float:
     some = flat[np.random.default_rng(0).integers(0, len(flat), min(len(flat), MOST_CHECKED))]
-    return float(np.abs(1 + np.mean((some - some.mean(axis=0)) * potential.score(some, beta), axis=0)).max())
+    slopes = potential.slope(log_density, some)
+    if interval is None:
+        return float(np.abs(1 + np.mean((some - some.mean(axis=0)) * slopes, axis=0)).max())
+    angle = np.pi * (some - interval[0]) / (interval[1] - interval[0])
+    rate = np.pi / (interval[1] - interval[0])
+    return float(np.abs(np.mean(np.cos(angle) + np.sin(angle) * slopes / rate, axis=0)).max())
 
 
-def _excess_variation(potential: SmoothPotential, flat: np.ndarray, beta: float) -> float:
-    edges, mass = potential.masses(beta, COARSE[potential.dim])
+def _excess_variation(law: Cells, flat: np.ndarray) -> float:
+    dim = flat.shape[1]
+    low, high = law.low.min(axis=0), (law.low + law.width).max(axis=0)
+    edges = [np.linspace(*ends, COARSE[dim] + 1) for ends in zip(low, high, strict=True)]
+    mass = np.histogramdd(law.low + law.width / 2, edges, weights=law.mass)[0]
     share = np.histogramdd(flat, edges)[0] / len(flat)
     # E|count − np| of a binomial is about √(2p(1 − p)/πn).
     by_chance = 0.5 * np.sqrt(2 * mass * (1 - mass) / (np.pi * len(flat))).sum()

@@ -31,15 +31,10 @@ def on_policies(learner: InverseLearner, coordinates: Coordinates, measure: str 
     measure
         "coordinates" for exp(βR) dα, "policy" for exp(βR) dφ.
     """
-    check_measure(measure)
+    check_measure(measure, coordinates)
     if measure == "policy" and learner.name not in PLAIN:
         raise ValueError(
             f"measure 'policy' needs a learner with plain noise, one of {', '.join(PLAIN)}; {learner.name} has another."
-        )
-    if measure == "coordinates" and coordinates.interval is None:
-        raise ValueError(
-            "measure 'coordinates' with softmax has no law: exp(R) does not fall off towards infinite logits, where "
-            "policies are pure; choose 'policy'."
         )
     step_size = learner.settings["step_size"]
     steepest = 1 / math.sqrt(step_size)

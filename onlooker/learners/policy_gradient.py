@@ -22,6 +22,7 @@ from onlooker.check import check_positive, check_whole
 from onlooker.coordinates import Coordinates
 from onlooker.learners.cmdp import CMDP
 from onlooker.learners.reward import Memoryless, batch_shape
+from onlooker.noise import two_uniforms
 
 __all__ = ["Assessment", "Estimate", "Estimator", "PolicyGradient", "Score", "Spsa", "WeakDerivative", "assess"]
 
@@ -118,7 +119,7 @@ class Score:
 
         def step(number: Array, carry: Any) -> Any:
             state, older, newer, value, gradient, slack = carry
-            choose, go = jax.random.uniform(jax.random.fold_in(key, number), (2,))
+            choose, go = two_uniforms(key, number)
             action = model.act(state, choose)
             fresh = number % window == 0
             older, newer = jnp.where(fresh, newer, older), jnp.where(fresh, 0, newer)
@@ -216,7 +217,7 @@ def _walk(cmdp: CMDP, model: _Model, key: Array, first: Array, steps: int, state
 
     def step(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         state, earned = carry
-        choose, go = jax.random.uniform(jax.random.fold_in(key, number), (2,))
+        choose, go = two_uniforms(key, number)
         action = model.act(state, choose)
         return model.move(state, action, go), earned + model.earn(state, action)
 
@@ -229,7 +230,7 @@ def _part(cmdp: CMDP, model: _Model, key: Array, state: Array, actions: Array, l
 
     def go_on(carry: Any) -> Any:
         number, states, actions, apart, steps = carry
-        go, choose = jax.random.uniform(jax.random.fold_in(key, number), (2,))
+        go, choose = two_uniforms(key, number)
         earned = earn(states, actions)
         after = move(states, actions, go)
         return number + 1, after, act(after, choose), apart + earned[0] - earned[1], steps + 2.0

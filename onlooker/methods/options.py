@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from onlooker.coordinates import Coordinates
 from onlooker.observe.observation import Observations
 
 __all__ = ["Options", "some_of"]
@@ -15,7 +16,7 @@ CARRIED = 5000
 
 @dataclass(frozen=True)
 class Options:
-    """β, how many chains, the seed; the density and the numbers that only some methods want."""
+    """β, how many chains, the seed; what only some methods want; and coordinates of policies, with their measure."""
 
     beta: float
     chains: int
@@ -23,6 +24,18 @@ class Options:
     density: Any = None
     step_size: float | None = None
     bandwidth: float | None = None
+    coordinates: Coordinates | None = None
+    measure: str = "coordinates"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where every coordinate lives, if it is an interval."""
+        return None if self.coordinates is None else self.coordinates.interval
+
+    @property
+    def about(self) -> dict[str, str]:
+        """For the diagnostics: which law the samples are of."""
+        return {} if self.coordinates is None else {"coordinates": self.coordinates.name, "measure": self.measure}
 
 
 def some_of(seen: Observations, seed: int) -> dict[str, np.ndarray]:

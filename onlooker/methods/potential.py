@@ -7,7 +7,7 @@ import numpy as np
 
 from onlooker.field.ridge import fit_ridge
 from onlooker.field.smooth import SmoothPotential, fit_smooth
-from onlooker.inverse.potential import mismatch, sample_potential
+from onlooker.inverse.potential import sample_potential
 from onlooker.methods.options import Options, some_of
 from onlooker.observe.observation import Observations
 from onlooker.observe.quality import held_out
@@ -24,14 +24,16 @@ LARGEST_MISMATCH = 0.1
 def by_potential(seen: Observations, doubts: list[str], options: Options) -> Reconstruction:
     """Fit and draw."""
     began = time.perf_counter()
-    potential = fit_potential(seen, options.seed)
+    potential = fit_potential(seen, options)
     return from_potential(potential, seen, doubts, options, time.perf_counter() - began)
 
 
-def fit_potential(seen: Observations, seed: int) -> Potential:
+def fit_potential(seen: Observations, options: Options) -> Potential:
     """Cosines in up to three dimensions, units on directions above."""
-    fit = fit_smooth if seen.dim <= 3 else fit_ridge
-    return fit(seen.points, seen.gradients, held_out(seen, seed), seed)
+    held = held_out(seen, options.seed)
+    if seen.dim <= 3:
+        return fit_smooth(seen.points, seen.gradients, held, options.seed, options.interval)
+    return fit_ridge(seen.points, seen.gradients, held, options.seed)
 
 
 def from_potential(
@@ -39,12 +41,14 @@ def from_potential(
 ) -> Reconstruction:
     """Samples of a fitted reward, and what there is to say about both."""
     began = time.perf_counter()
-    samples = sample_potential(
+    samples, mismatch = sample_potential(
         potential,
         chains=options.chains,
         beta=options.beta,
         seed=options.seed,
         enough=lambda drawn: convergence(drawn).reached,
+        coordinates=options.coordinates,
+        measure=options.measure,
     )
     converged = convergence(samples)
     some = seen.points[np.random.default_rng(options.seed).integers(0, len(seen), 5000)]
@@ -59,13 +63,22 @@ def from_potential(
         "unexplored_share": float(1 - potential.explored(samples.reshape(-1, seen.dim)).mean()),
         "rhat": converged.rhat,
         "ess": converged.ess,
-        "sampling_mismatch": mismatch(potential, samples, options.beta),
+        "sampling_mismatch": mismatch,
         "fit_seconds": fit_seconds,
         "draw_seconds": time.perf_counter() - began,
         **potential.settings,
+        **options.about,
     }
     doubts = [*doubts, *_doubts_about(diagnostics, independent=isinstance(potential, SmoothPotential))]
-    return Reconstruction("potential", samples, diagnostics, doubts, potential, observed=some_of(seen, options.seed))
+    return Reconstruction(
+        "potential",
+        samples,
+        diagnostics,
+        doubts,
+        potential,
+        observed=some_of(seen, options.seed),
+        coordinates=options.coordinates,
+    )
 
 
 def _doubts_about(diagnostics: dict[str, Any], independent: bool) -> list[str]:

@@ -12,12 +12,13 @@ import numpy as np
 from jax import Array
 
 from onlooker.field.binned import fit_field, levels
-from onlooker.field.cosine import box_of
+from onlooker.field.cosine import Box, box_of
 from onlooker.field.kernel_regression import VARIANTS, regress
 from onlooker.field.memory import CELLS, Bins, Memory, binned, reservoir
 from onlooker.field.quadratic import fit_quadratic
 from onlooker.inverse.base import InverseLearner
 from onlooker.inverse.replay import BOX_WIDTHS, remembered, replay
+from onlooker.inverse.simplex import on_policies
 from onlooker.methods.options import Options, some_of
 from onlooker.observe.observation import Observations
 from onlooker.observe.quality import held_out
@@ -47,15 +48,24 @@ ROUNDS = 7
 
 
 def by_replay(seen: Observations, doubts: list[str], options: Options) -> Reconstruction:
-    """The field of all observations, then chains on it, in standard deviations of the points."""
+    """The field of all observations, then chains on it, in standard deviations of the points.
+
+    Coordinates of policies are left as they are. What is close to an end of their interval is remembered a second time,
+    mirrored in it: R is even there.
+    """
     if seen.dim in CELLS and options.bandwidth is not None:
         raise ValueError("bandwidth is chosen from held-out gradients by replay in few dimensions; leave it out.")
     held = held_out(seen, options.seed)
     began = time.perf_counter()
     centre, spread = seen.points.mean(axis=0, dtype=float), seen.points.std(axis=0, dtype=float)
+    coordinates = options.coordinates
+    if coordinates is not None:
+        centre, spread = np.zeros(seen.dim), np.ones(seen.dim)
     scaled = replace(seen, points=(seen.points - centre) / spread, gradients=seen.gradients * spread)
     make = _with_bins if seen.dim in CELLS else _with_points
-    learner, numbers = make(scaled, held, options)
+    learner, numbers = make(*_mirrored(scaled, held, options.interval), options)
+    if coordinates is not None:
+        learner = on_policies(learner, coordinates, options.measure)
     fitted = time.perf_counter() - began
     rounds, converged = _run_until_converged(learner, scaled, options)
     samples = np.concatenate([one.samples for one in rounds], axis=1) * spread + centre
@@ -64,7 +74,11 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
         counts = np.sum([one.histogram.counts for one in rounds if one.histogram is not None], axis=0)
         edges = zip(rounds[0].histogram.edges, spread, centre, strict=True)
         moved = tuple(edge * width + middle for edge, width, middle in edges)
-        estimate = RewardEstimate(Histogram(moved, counts), options.beta)
+        found = Histogram(moved, counts)
+        estimate = RewardEstimate(found, options.beta)
+        if coordinates is not None and options.measure == "policy":
+            places = np.stack(np.meshgrid(*found.centres, indexing="ij"), axis=-1)
+            estimate = replace(estimate, log_weight=coordinates.log_volume(places))
     diagnostics = {
         **rounds[-1].diagnostics,
         "observations": len(seen),
@@ -72,6 +86,7 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
         "beta": options.beta,
         "step_size": learner.settings["step_size"],
         **numbers,
+        **options.about,
         "rhat": converged.rhat,
         "ess": converged.ess,
         "fit_seconds": fitted,
@@ -86,7 +101,25 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
         )
     thinned = samples[:, :: max(1, samples.shape[1] // 1000)]
     carried = some_of(seen, options.seed)
-    return Reconstruction("replay", thinned, diagnostics, doubts, None, estimate, rounds[-1], carried)
+    return Reconstruction("replay", thinned, diagnostics, doubts, None, estimate, rounds[-1], carried, coordinates)
+
+
+def _mirrored(
+    seen: Observations, held: np.ndarray, interval: tuple[float, float] | None
+) -> tuple[Observations, np.ndarray]:
+    """Observations and, behind either end of their interval, the mirror images of those before it."""
+    if interval is None:
+        return seen, held
+    points, gradients = seen.points, seen.gradients
+    margin = MARGIN * (interval[1] - interval[0])
+    for axis in range(seen.dim):
+        sign = np.where(np.arange(seen.dim) == axis, -1, 1)
+        for end in interval:
+            near = np.flatnonzero(np.abs(points[:, axis] - end) < margin)
+            image = points[near] * sign + 2 * end * (sign < 0)
+            points, gradients = np.concatenate([points, image]), np.concatenate([gradients, gradients[near] * sign])
+            held = np.concatenate([held, held[near]])
+    return replace(seen, points=points, gradients=gradients, agents=None, times=None), held
 
 
 def _run_until_converged(
@@ -141,6 +174,11 @@ def _frozen(learner: InverseLearner) -> InverseLearner:
 
 def _with_bins(seen: Observations, held: np.ndarray, options: Options) -> tuple[InverseLearner, dict[str, Any]]:
     box, cells = box_of(seen.points, MARGIN), CELLS[seen.dim]
+    if options.interval is not None:
+        # The mirror images are the margin.
+        low, high = options.interval
+        margin = MARGIN * (high - low)
+        box = Box(np.full(seen.dim, low - margin), np.full(seen.dim, high + margin))
     memory = binned(box.low.tolist(), box.high.tolist())
     state = remembered(memory, seen.points, seen.gradients, held)
     assert isinstance(state, Bins)

@@ -26,8 +26,11 @@ STEEPEST = 1000.0
 DUPLICATES = 0.01
 
 
-def inspect(seen: Observations) -> tuple[Observations, list[str]]:
-    """Observations without duplicates, and sentences about what is wrong with them; refuses what has no answer."""
+def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, list[str]]:
+    """Observations without duplicates, and sentences about what is wrong with them; refuses what has no answer.
+
+    ``closed`` says that points live in an interval: there is no outside where the reward would have to fall off.
+    """
     flat = np.flatnonzero(np.ptp(seen.points, axis=0) == 0)
     if len(flat) == seen.dim:
         raise ValueError("points are all equal; a reward cannot be reconstructed from one place.")
@@ -53,7 +56,7 @@ def inspect(seen: Observations) -> tuple[Observations, list[str]]:
     if not np.ptp(seen.gradients, axis=0).any():
         warnings.append("gradients are all equal: as far as was seen the reward is a plane without a maximum.")
     else:
-        warnings += _warn_about_sign(seen)
+        warnings += _warn_about_sign(seen, closed)
     needed = seen.dim * (seen.dim + 3) // 2
     if seen.agents is not None and len(np.unique(seen.agents)) < needed:
         warnings.append(
@@ -92,7 +95,7 @@ def _unique(seen: Observations) -> Observations:
     return _rows(seen, np.sort(first))
 
 
-def _warn_about_sign(seen: Observations) -> list[str]:
+def _warn_about_sign(seen: Observations, closed: bool) -> list[str]:
     along = agreement_with_steps(seen)
     if along is not None:
         if np.median(along) < 0:
@@ -107,7 +110,7 @@ def _warn_about_sign(seen: Observations) -> list[str]:
                 "differs from the others'. Leave them out."
             ]
         return []
-    inward = pointing_inward(seen)
+    inward = 1.0 if closed else pointing_inward(seen)
     if inward < FEWEST_INWARD:
         return [
             f"at the outermost points only {inward:.0%} of the gradients point inward: if the reward falls off out "

@@ -1,6 +1,6 @@
 """R̂(α) = log p̂(α)/β + constant, from the histogram p̂ of the chains; nan where nothing was seen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,13 @@ class RewardEstimate:
         The joint histogram it was read from.
     beta
         β of the chains.
+    log_weight
+        What they sampled besides: their law is exp(βR) times the exponential of this, at the bins' centres.
     """
 
     histogram: Histogram
     beta: float = 1.0
+    log_weight: np.ndarray = field(default_factory=lambda: np.zeros(()))
 
     @property
     def centres(self) -> tuple[np.ndarray, ...]:
@@ -36,8 +39,9 @@ class RewardEstimate:
         """R̂ at the centres of the bins."""
         inside = self.histogram.inside
         with np.errstate(divide="ignore"):
-            logarithm = np.log(inside / (inside.max() or 1))
-        return np.where(inside > 0, logarithm, np.nan) / self.beta
+            logarithm = np.where(inside > 0, np.log(inside) - self.log_weight, np.nan)
+        top = np.nanmax(logarithm) if (inside > 0).any() else 0.0
+        return (logarithm - top) / self.beta
 
     def _bin(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which bin each point is in, (dim, n), and whether it is in any."""
