@@ -46,17 +46,17 @@ def demo(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic or all.")],
+    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic, cmdp or all.")],
     preset: Annotated[str | None, typer.Option(help="text, listing or corrected; by default the paper's rows.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="In a minute; ranges may be a little wider.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
 ) -> None:
     """Run an example of the paper: figures, a table, and metrics.json."""
-    from onlooker.paper import bayes, logistic, posterior
+    from onlooker.paper import bayes, cmdp, logistic, posterior
     from onlooker.paper.report import Row, print_rows, write_metrics
 
-    examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic}
+    examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic, "cmdp": cmdp}
     if name not in (*examples, "all"):
         raise ValueError(f"there is no example {name!r}; choose one of {', '.join(examples)}, all.")
     chosen = list(examples) if name == "all" else [name]

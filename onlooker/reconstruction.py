@@ -10,6 +10,7 @@ from typing import Any
 import arviz_base
 import numpy as np
 import xarray
+from scipy.optimize import minimize
 
 from onlooker.check import as_places
 from onlooker.coordinates import Coordinates, by_name
@@ -27,6 +28,9 @@ Potential = SmoothPotential | RidgePotential
 FORMAT = "onlooker reconstruction 1"
 # Places per axis of a picture.
 PLOTTED = 120
+# Climbs to the maximum, and the step of their slopes in standard deviations of the samples.
+CLIMBS = 5
+NUDGE = 0.01
 FITS: dict[str, type] = {kind.__name__: kind for kind in (SmoothPotential, RidgePotential, RewardEstimate)}
 
 
@@ -97,6 +101,26 @@ class Reconstruction:
         """Whether there were data, or chains, at x (n, dim)."""
         points = self._places(x)
         return self._grid().explored(points) if self.potential is None else self.potential.explored(points)
+
+    def maximum(self) -> np.ndarray:
+        """Where R̂ is highest, (dim,): climbed to from the best samples; of a grid, the middle of its highest bin."""
+        if self.potential is None:
+            grid = self._grid()
+            best = np.unravel_index(int(np.nanargmax(grid.values)), grid.values.shape)
+            return np.array([centres[index] for centres, index in zip(grid.centres, best, strict=True)])
+        potential, flat = self.potential, self.samples.reshape(-1, self.dim)
+        spread = flat.std(axis=0)
+        inside = None if self.coordinates is None or self.coordinates.interval is None else self.coordinates.interval
+        low, high = (np.min(flat, axis=0), np.max(flat, axis=0)) if inside is None else np.full((self.dim, 2), inside).T
+        shifts = np.concatenate([np.zeros((1, self.dim)), *(sign * NUDGE * np.diag(spread) for sign in (1, -1))])
+
+        def downhill(place: np.ndarray) -> tuple[float, np.ndarray]:
+            heights = potential.value(np.clip(place + shifts, low, high))
+            return -heights[0], -(heights[1 : 1 + self.dim] - heights[1 + self.dim :]) / (2 * NUDGE * spread)
+
+        starts = flat[np.argsort(-potential.value(flat))[:: max(1, len(flat) // 1000)][:CLIMBS]]
+        climbed = [minimize(downhill, start, jac=True, bounds=list(zip(low, high, strict=True))) for start in starts]
+        return min(climbed, key=lambda found: found.fun).x
 
     def plot(self) -> Any:
         """A matplotlib Figure: R̂ in two dimensions, in units of 1/β below its maximum; the chains' traces otherwise."""

@@ -29,7 +29,7 @@ from onlooker.reward.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS, Convergenc
 from onlooker.reward.estimate import RewardEstimate
 from onlooker.run import Chains, OnlookerWarning, run
 
-__all__ = ["by_replay"]
+__all__ = ["by_replay", "mirrored", "silence"]
 
 # The margin of the box about the points, in their widths.
 MARGIN = 0.1
@@ -63,7 +63,7 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
         centre, spread = np.zeros(seen.dim), np.ones(seen.dim)
     scaled = replace(seen, points=(seen.points - centre) / spread, gradients=seen.gradients * spread)
     make = _with_bins if seen.dim in CELLS else _with_points
-    learner, numbers = make(*_mirrored(scaled, held, options.interval), options)
+    learner, numbers = make(*mirrored(scaled, held, options.interval), options)
     if coordinates is not None:
         learner = on_policies(learner, coordinates, options.measure)
     fitted = time.perf_counter() - began
@@ -104,7 +104,7 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
     return Reconstruction("replay", thinned, diagnostics, doubts, None, estimate, rounds[-1], carried, coordinates)
 
 
-def _mirrored(
+def mirrored(
     seen: Observations, held: np.ndarray, interval: tuple[float, float] | None
 ) -> tuple[Observations, np.ndarray]:
     """Observations and, behind either end of their interval, the mirror images of those before it."""
@@ -141,7 +141,7 @@ def _run_until_converged(
             warnings.simplefilter("ignore", OnlookerWarning)
             one = run(
                 learner,
-                _silence(dim),
+                silence(dim),
                 steps=shortest * 2 ** max(0, number - 1),
                 chains=options.chains,
                 seed=options.seed + number,
@@ -159,7 +159,7 @@ def _run_until_converged(
 
 
 @cache
-def _silence(dim: int) -> Stream:
+def silence(dim: int) -> Stream:
     """A stream that shows nothing: the field is there already."""
 
     def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Array]:

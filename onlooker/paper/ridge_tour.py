@@ -1,0 +1,120 @@
+"""Example 3's listing, as printed, and how its chain gets about.
+
+The reward hardly changes along the curve {B = limit} and falls steeply off it: exp(R) is a thin ridge through the square
+of policies, with nearly all of its mass at the end where φ(1|1) = 0. The listing's pools are so wide (σ = .1) that the
+kernel's bias pushes the chain along the ridge to the other end, and it stays near the probable one only because it does
+not stay in the square: confined by ``abs`` at zero alone, it leaves beyond π/2 until no point of a pool is near, and the
+reset puts it back at the origin.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from onlooker.coordinates import spherical
+from onlooker.inverse import InverseLearner, Reset, fold, multikernel
+from onlooker.learners.agents import independent_pools
+from onlooker.learners.cmdp import CMDP
+from onlooker.learners.reward import Memoryless, batch_shape
+from onlooker.observe.stream import Stream
+
+__all__ = ["QUARTER", "STEPS", "Tour", "folded_learner", "listing_learner", "listing_policies", "listing_pools", "tour"]
+
+QUARTER = math.pi / 2
+STEPS, POOL = 150_000, 50
+STEP_SIZE, BANDWIDTH = 5e-6, 0.1
+NODES = 100
+# Weights there are scaled by 10, and the chain begins again below a sum of 1e-6.
+RESET = Reset(math.log(1e-7), 0.1)
+# The ends of the ridge, by φ(1|1), and how far outside the square a chain has left it.
+LOW_END, HIGH_END = 0.1, 0.7
+OUTSIDE = 0.1
+
+
+def listing_policies(angles: np.ndarray) -> np.ndarray:
+    """φ, with φ(1|x) = sin²α(x) as the listing has it (the text's `eq:expo` says cos²)."""
+    first = np.sin(angles) ** 2
+    return np.stack([first, 1 - first], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table(Memoryless):
+    """Gradients as the listing makes them: differences of R over a grid of φ, looked up at the nearest node.
+
+    The grid's rows at φ = 1 are never filled: differences next to them are with zero instead of R. Those at its first
+    nodes are left at zero.
+    """
+
+    slopes: np.ndarray
+    dim: int = 2
+
+    @classmethod
+    def of(cls, cmdp: CMDP) -> "_Table":
+        share = np.arange(1, NODES) / NODES
+        chosen = np.stack(np.meshgrid(share, share, indexing="ij"), axis=-1)
+        height = np.zeros((NODES, NODES))
+        height[:-1, :-1] = cmdp.penalised(np.stack([chosen, 1 - chosen], axis=-1))
+        slopes = np.zeros((NODES - 1, NODES - 1, 2))
+        slopes[1:, 1:, 0] = (height[2:, 1:-1] - height[:-2, 1:-1]) * NODES / 2
+        slopes[1:, 1:, 1] = (height[1:-1, 2:] - height[1:-1, :-2]) * NODES / 2
+        return cls(slopes)
+
+    def sample(self, data: Any, key: Array, steps: int, lanes: int | None) -> Any:
+        return jnp.zeros(batch_shape(steps, lanes))
+
+    def sample_gradient(self, point: Array, xi: Any) -> Array:
+        share = jnp.sin(point) ** 2
+        node = jnp.clip(jnp.round(NODES * share).astype(jnp.int32), 1, NODES - 1) - 1
+        return jnp.asarray(self.slopes, point.dtype)[node[0], node[1]] * jnp.sin(2 * point)
+
+
+def listing_pools(cmdp: CMDP) -> Stream:
+    """Fifty fresh angles a step, evenly over the square, with the gradients of the listing's table."""
+    return independent_pools(_Table.of(cmdp), spherical(2, 2).uniform("coordinates"), POOL)
+
+
+def listing_learner() -> InverseLearner:
+    """μ = 5·10⁻⁶ and σ = .1, confined by ``abs`` alone and reset when no point is near."""
+    return multikernel(step_size=STEP_SIZE, bandwidth=BANDWIDTH, confine=fold(0.0), reset=RESET)
+
+
+def folded_learner() -> InverseLearner:
+    """The same, kept in the square: folded at both ends, and so never reset."""
+    return multikernel(step_size=STEP_SIZE, bandwidth=BANDWIDTH, confine=fold(0.0, QUARTER))
+
+
+class Tour(NamedTuple):
+    """How often chains went from one end of the ridge to the other.
+
+    Attributes
+    ----------
+    along
+        From the probable end to the far one; chains do that inside the square.
+    back
+        From the far end to the probable one.
+    back_by_reset
+        Those that left the square on the way and were put back by the reset.
+    """
+
+    along: int
+    back: int
+    back_by_reset: int
+
+
+def tour(angles: np.ndarray) -> Tour:
+    """Passages of chains (chain, step, 2) between the ends of the ridge."""
+    counts = np.zeros(3, int)
+    for path in angles:
+        share = np.sin(path[:, 0]) ** 2
+        end = np.where(share < LOW_END, 0, np.where(share > HIGH_END, 1, -1))
+        visits = np.flatnonzero(end >= 0)
+        outside = (path > QUARTER + OUTSIDE).any(axis=1)
+        for change in np.flatnonzero(np.diff(end[visits])):
+            start, stop = visits[change], visits[change + 1]
+            away = end[start] == 0
+            counts += [away, not away, not away and outside[start:stop].any()]
+    return Tour(*counts.tolist())
