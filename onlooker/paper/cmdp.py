@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from onlooker.coordinates import Coordinates, spherical
@@ -148,6 +147,11 @@ def _listing(square: Square, quick: bool, seed: int, folder: Path) -> Iterator[R
             accept = {"tv_angles": at_least(0.9), "passages_back": at_most(0.2)}
             yield Row("multikernel, the listing folded at both ends, without its resets", metrics, accept, settings)
     figures.path(square.cmdp, paths["as printed"][0], folder / "cmdp-path.png")
+    second_half = listing_policies(paths["as printed"][:, STEPS // 2 :]).reshape(-1, 2, 2)
+    figures.densities(
+        {"the listing": _counts(second_half, 5 * BINS), "exact exp(R) dα": square.laws["angles"]},
+        folder / "cmdp-listing.png",
+    )
 
 
 def _corrected(square: Square, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
@@ -277,19 +281,14 @@ def _larger(seed: int) -> Row:
         "behind_optimum": cmdp.but(limit=values[1:]).optimum().value - float(values[0]),
         "rhat": result.diagnostics["rhat"],
     }
-    settings = {
-        "states": 5,
-        "actions": 3,
-        "penalty": cmdp.penalty,
-        "observations": len(seen),
-        "seconds": round(seconds, 2),
-    }
+    settings = {"penalty": cmdp.penalty, "observations": len(seen), "seconds": round(seconds, 2)}
     accept = {"rms_of_reward": at_most(0.13), "behind_optimum": at_most(0.3)}
     return Row("potential, five states, sampled gradients", metrics, accept, settings)
 
 
 def _exact_places(cmdp: CMDP, coordinates: Coordinates, seed: int) -> np.ndarray:
     """Samples of exp(R) dφ, by chains that ask for its exact gradients."""
+    random = np.random.default_rng(seed)
     exact = NoisyReward(coordinates.dim, lambda place: cmdp.penalised(coordinates.policy(place)), 0.0)
     chains = _quietly(
         run,
@@ -299,7 +298,7 @@ def _exact_places(cmdp: CMDP, coordinates: Coordinates, seed: int) -> np.ndarray
         burn_in=20_000,
         chains=100,
         seed=seed,
-        start=coordinates.uniform().sample(jax.random.key(seed), (100,)),
+        start=coordinates.point(random.dirichlet(np.ones(coordinates.actions), (100, coordinates.states))),
         draws=20,
         label="exact gradients",
     )

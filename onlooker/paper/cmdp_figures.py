@@ -47,7 +47,7 @@ def rewards(cmdp: CMDP, path: Path) -> Path:
     best = cmdp.optimum().policy[:, 0]
     for axes in (left, right):
         axes.plot(
-            *best, "*", color="#d95f02", markersize=15, markeredgecolor="white", clip_on=False, label="LP optimum"
+            *best, "*", color=COLOURS[1], markersize=14, markeredgecolor="white", clip_on=False, label="LP optimum"
         )
         _label(axes)
     left.legend(loc="upper left", frameon=False)
@@ -56,7 +56,7 @@ def rewards(cmdp: CMDP, path: Path) -> Path:
 
 def densities(found: Mapping[str, np.ndarray], path: Path) -> Path:
     """Logarithms of masses on square bins, side by side."""
-    figure = Figure(figsize=(1.2 + 3.6 * len(found), 4.2), layout="constrained")
+    figure = Figure(figsize=(1.2 + 2.9 * len(found), 3.6), layout="constrained")
     panels = figure.subplots(1, len(found), sharex=True, sharey=True)
     for axes, (name, mass) in zip(panels, found.items(), strict=True):
         with np.errstate(divide="ignore"):

@@ -1,10 +1,10 @@
 """Example 3's listing, as printed, and how its chain gets about.
 
-The reward hardly changes along the curve {B = limit} and falls steeply off it: exp(R) is a thin ridge through the square
-of policies, with nearly all of its mass at the end where φ(1|1) = 0. The listing's pools are so wide (σ = .1) that the
-kernel's bias pushes the chain along the ridge to the other end, and it stays near the probable one only because it does
-not stay in the square: confined by ``abs`` at zero alone, it leaves beyond π/2 until no point of a pool is near, and the
-reset puts it back at the origin.
+The reward changes little along the curve {B = limit} and falls steeply off it: exp(R) is a thin ridge through the
+square of policies, with nearly all of its mass at the end where φ(1|1) = 0. The listing's kernel is so wide (σ = .1)
+that its bias pushes the chain along the ridge to the other end. It comes back to the probable one only because it does
+not stay in the square: confined by ``abs`` at zero alone, it leaves beyond π/2 until no point of a pool is near, and
+the reset puts it back at the origin.
 """
 
 import math
