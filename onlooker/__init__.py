@@ -1,5 +1,6 @@
 """Watch gradient learners and reconstruct the reward they maximise."""
 
+from onlooker.coordinates import Coordinates, softmax, spherical
 from onlooker.density import Density, standard_normal
 from onlooker.field.memory import binned, reservoir, ring
 from onlooker.inverse import (
@@ -14,6 +15,7 @@ from onlooker.inverse import (
     multikernel,
     naive,
     nonreversible,
+    on_policies,
     passive,
     replay,
     reweighted,
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Chains",
+    "Coordinates",
     "Density",
     "FieldInfo",
     "Grid",
@@ -57,6 +60,7 @@ __all__ = [
     "naive",
     "nonreversible",
     "observe",
+    "on_policies",
     "oracle",
     "passive",
     "pooled",
@@ -67,6 +71,8 @@ __all__ = [
     "reweighted",
     "ring",
     "run",
+    "softmax",
+    "spherical",
     "standard_normal",
     "total_variation",
     "wasserstein",

@@ -9,6 +9,7 @@ without the data.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -182,9 +183,16 @@ class CosineFit:
         return reduce(lambda one, other: (one[:, None] * other).reshape(-1, other.shape[-1]), waves)[1:].T
 
     def value(self, points: np.ndarray) -> np.ndarray:
-        flat = self.coefficients.reshape(-1)[1:]
-        found = [self.features(points[first : first + CHUNK]) @ flat for first in range(0, len(points), CHUNK)]
-        return np.concatenate([np.zeros(0), *found])
+        """At points (n, dim), without the constant."""
+        order, found = self.coefficients.shape[0], [np.zeros(0)]
+        for first in range(0, len(points), CHUNK):
+            waves = [_waves(angle, order)[0] for angle in self.box.angles(points[first : first + CHUNK]).T]
+            # One axis after the other: no product of waves is ever as large as the coefficients.
+            total = np.tensordot(waves[0], self.coefficients, (0, 0)).T
+            for wave in reversed(waves[1:]):
+                total = (total * wave.reshape(order, *(1,) * (total.ndim - 2), -1)).sum(axis=0)
+            found.append(total)
+        return np.concatenate(found)
 
     def error(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
         """Standard error of R̂(x) − its mean over the points ``about``, given the basis."""
@@ -206,7 +214,7 @@ def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
 
 
 def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> CosineFit:
-    """Fit, with the prior that predicts the held-out gradients best; then once more with all of the data.
+    """Fit, with the prior that predicts held-out gradients best or is as good and likelier; then with all of the data.
 
     Priors are tried with fewer cosines first, then the best few with all of them. Error bars are widened when the two
     parts of the data disagree by more than they allow at the points ``about`` (n, dim).
@@ -219,8 +227,8 @@ def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> Cosine
     ]
     fewer = max(2, int(sums.order * SEARCH_SHARE))
     ranked = _rank(sums.truncated(fewer), held.truncated(fewer), priors)
-    (error, prior), *_ = _rank(sums, held, [prior for _, prior in ranked[:FINALISTS]])
-    kernel, length, scale = prior
+    best, *_ = _rank(sums, held, [one.prior for one in ranked[:FINALISTS]])
+    error, (kernel, length, scale) = best.error, best.prior
     noise = _noise(sums)
     penalty = _penalty(sums.box, sums.order, length, kernel)
     halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
@@ -240,19 +248,47 @@ def _noise(sums: CosineSums) -> float:
     return max(sums.squares / sums.count / sums.waves.ndim, LEAST_NOISE)
 
 
-def _rank(
-    sums: CosineSums, held: CosineSums, priors: Sequence[tuple[str, float, float]]
-) -> list[tuple[float, tuple[str, float, float]]]:
-    """Priors by the held-out error they lead to, the best first."""
+class _Tried(NamedTuple):
+    """A prior with the held-out error it leads to, its evidence and its coefficients."""
+
+    error: float
+    evidence: float
+    prior: tuple[str, float, float]
+    coefficients: np.ndarray
+
+
+def _rank(sums: CosineSums, held: CosineSums, priors: Sequence[tuple[str, float, float]]) -> list[_Tried]:
+    """Priors, the best first: by held-out error, those within its chance by evidence.
+
+    The difference of two held-out errors has the standard error 2σ(δᵀHδ)^½/n, with δ the difference of coefficients and
+    H the held-out normal matrix. Priors within one of the best are told apart by their marginal likelihood on the rows
+    learnt from, which is far less noisy, but knows nothing of new agents.
+    """
     matrix, held_matrix = sums.normal_matrix(), held.normal_matrix()
-    towards, held_towards = sums.towards.reshape(-1)[1:], held.towards.reshape(-1)[1:]
+    towards = sums.towards.reshape(-1)[1:]
+    numbers = sums.count * sums.waves.ndim
     floor = LEAST_NOISE * np.trace(matrix) / len(matrix)
     found = []
     for prior in priors:
         kernel, length, scale = prior
-        penalty = _penalty(sums.box, sums.order, length, kernel)
-        regular = matrix + np.diag(_noise(sums) / scale * penalty + floor)
-        coefficients = cho_solve(cho_factor(regular, overwrite_a=True), towards)
-        gained = coefficients @ held_matrix @ coefficients - 2 * held_towards @ coefficients
-        found.append((max(float(gained + held.squares), 0.0) / held.count, prior))
-    return sorted(found)
+        precision = _noise(sums) / scale * _penalty(sums.box, sums.order, length, kernel) + floor
+        factor = cho_factor(matrix + np.diag(precision), overwrite_a=True)
+        coefficients = cho_solve(factor, towards)
+        missed = max(sums.squares - float(towards @ coefficients), LEAST_NOISE * sums.squares) + 1e-300
+        volume = 2 * np.log(np.diag(factor[0])).sum() - np.log(precision).sum()
+        evidence = -0.5 * float(volume + numbers * np.log(missed / numbers))
+        found.append(_Tried(_error(coefficients, held_matrix, held), evidence, prior, coefficients))
+    best = min(found, key=lambda one: one.error)
+    noise = best.error / sums.waves.ndim
+
+    def by_chance(one: _Tried) -> bool:
+        apart = one.coefficients - best.coefficients
+        return one.error - best.error <= 2 * np.sqrt(noise * max(float(apart @ held_matrix @ apart), 0)) / held.count
+
+    return sorted(found, key=lambda one: (0, -one.evidence) if by_chance(one) else (1, one.error))
+
+
+def _error(coefficients: np.ndarray, matrix: np.ndarray, sums: CosineSums) -> float:
+    """Mean squared error of the gradient on the observations behind sums and their normal matrix."""
+    gained = coefficients @ matrix @ coefficients - 2 * sums.towards.reshape(-1)[1:] @ coefficients
+    return max(float(gained + sums.squares), 0.0) / sums.count

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 
 from onlooker.check import check_positive
 
-__all__ = ["CMDP", "Optimum", "five_states", "two_states"]
+__all__ = ["CMDP", "Optimum", "five_states", "switched_states", "two_states"]
 
 ROUNDING = 1e-9
 # Deterministic policies that are looked through one by one, to name one that is multichain.
@@ -325,6 +325,12 @@ def two_states(penalty: float = 1e5) -> CMDP:
         limit=np.array([1.0]),
         penalty=penalty,
     )
+
+
+def switched_states(penalty: float = 1e3) -> tuple[CMDP, CMDP]:
+    """The paper's example, and after its two large rewards change places: the optimum jumps along the ridge."""
+    before = two_states(penalty)
+    return before, before.but(reward=[[1.0, 30.0], [100.0, 2.0]])
 
 
 def five_states(seed: int = 2, penalty: float = 100.0, slack: Sequence[float] = (0.3, 0.3)) -> CMDP:

@@ -1,0 +1,87 @@
+"""Policy gradients from sample paths: unbiased with two batches, biased with one, and agents that climb by them."""
+
+import jax
+import numpy as np
+import pytest
+
+from onlooker.coordinates import softmax, spherical
+from onlooker.learners.agents import simulate
+from onlooker.learners.cmdp import five_states, two_states
+from onlooker.learners.policy_gradient import PolicyGradient, Score, Spsa, WeakDerivative, assess
+
+# Near the ridge, where the penalty's square would show a bias.
+PLACE = np.array([1.3, 1.0])
+ESTIMATORS = [Score(horizon=300), WeakDerivative(horizon=300, every=10), Spsa(horizon=300)]
+EACH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=[one.name for one in ESTIMATORS])
+
+
+def standard_errors_off(found):
+    return np.abs(found.mean - found.exact) / found.error
+
+
+@EACH
+def test_two_batches_are_unbiased(estimator):
+    """Within three standard errors; a right estimator fails this for one seed in 180."""
+    found = assess(PolicyGradient(two_states(1e4), spherical(2, 2), estimator), PLACE, estimates=4000)
+    assert (standard_errors_off(found) < 3).all()
+    assert found.work == pytest.approx(found.deviation * np.sqrt(found.steps))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS[:2], ids=[one.name for one in ESTIMATORS[:2]])
+def test_one_batch_is_biased_by_the_penalty(estimator):
+    found = assess(PolicyGradient(two_states(1e5), spherical(2, 2), estimator, batches=1), PLACE, estimates=4000)
+    assert standard_errors_off(found).max() > 5
+    # Without a penalty there is no square to be biased by.
+    free = assess(PolicyGradient(two_states().but(penalty=0.0), spherical(2, 2), estimator, batches=1), PLACE, 4000)
+    assert (standard_errors_off(free) < 3).all()
+
+
+@EACH
+def test_any_size_and_either_coordinates(estimator):
+    """Ten coordinates, two constraints, discounted: the worst of ten within four standard errors (once in 1600)."""
+    cmdp = five_states().but(discount=0.8)
+    coordinates = spherical(5, 3) if estimator.name == "weak derivative" else softmax(5, 3)
+    policy = np.random.default_rng(1).dirichlet(np.ones(3), 5)
+    found = assess(PolicyGradient(cmdp, coordinates, estimator), coordinates.point(policy), estimates=2000)
+    assert standard_errors_off(found).max() < 4
+    assert np.linalg.norm(found.mean - found.exact) < 0.5 * np.linalg.norm(found.exact)
+
+
+def test_the_window_takes_off_variance_and_no_bias():
+    whole, windowed = (
+        assess(PolicyGradient(two_states(1e4), spherical(2, 2), Score(300, window)), PLACE, 4000)
+        for window in (None, 25)
+    )
+    assert windowed.deviation < 0.6 * whole.deviation
+    assert (standard_errors_off(windowed) < 3).all()
+
+
+def test_a_gradient_outside_the_interval_is_the_folded_one():
+    reward = PolicyGradient(two_states(1e3), spherical(2, 2), Score(horizon=50))
+    key = jax.random.key(0)
+    inside, outside = np.array([0.4, 1.0], np.float32), np.array([-0.4, np.pi - 1.0], np.float32)
+    assert np.asarray(reward.sample_gradient(outside, key)) == pytest.approx(
+        -np.asarray(reward.sample_gradient(inside, key)), rel=1e-3
+    )
+
+
+def test_agents_climb():
+    cmdp, angles = two_states(1e3), spherical(2, 2)
+    reward = PolicyGradient(cmdp, angles, WeakDerivative(horizon=200, every=10))
+    seen = simulate(reward, angles.uniform("coordinates"), agents=50, horizon=150, learning_rate=5e-5, seed=0)
+    heights = reward.value(seen.points.astype(float)).reshape(50, 150)
+    assert np.quantile(heights[:, 0], 0.1) < 0
+    assert np.quantile(heights[:, -1], 0.1) > 25
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="coordinates are of 3 states"):
+        PolicyGradient(two_states(), spherical(3, 2), Score())
+    with pytest.raises(ValueError, match="batches is 3"):
+        PolicyGradient(two_states(), spherical(2, 2), Score(), batches=3)
+    with pytest.raises(ValueError, match="beyond the horizon"):
+        WeakDerivative(horizon=10, every=20)
+    with pytest.raises(ValueError, match="horizon is 0"):
+        Score(horizon=0)
+    with pytest.raises(ValueError, match="width is 0"):
+        Spsa(width=0)

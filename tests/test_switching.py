@@ -1,0 +1,56 @@
+"""Rewards that jump: the regimes' law, and the gradient of the regime that holds."""
+
+import jax
+import numpy as np
+import pytest
+
+from onlooker.coordinates import spherical
+from onlooker.learners.cmdp import switched_states
+from onlooker.learners.policy_gradient import PolicyGradient, Score
+from onlooker.learners.reward import NoisyReward
+from onlooker.learners.switching import Switching
+
+GENERATOR = [[-1.0, 1.0], [2.0, -2.0]]
+PAIR = (NoisyReward(1, lambda x: x[0], 0.0), NoisyReward(1, lambda x: -3 * x[0], 0.0))
+
+
+def test_regimes_follow_the_generator():
+    reward = Switching(PAIR, GENERATOR, 0.1, start=[1.0, 0.0])
+    key = jax.random.key(0)
+    carry = reward.begin(reward.data, key, 4000)
+    assert (np.asarray(carry[0]) == 0).all()
+    _, (path, _) = reward.draw(reward.data, carry, key, 60, 4000)
+    path = np.asarray(path)
+    # p_k = p_0 (I + ηQ)^k: ⅔ + ⅓·0.7^k in the first regime; 4.5 standard errors of 4000 paths.
+    expected = 2 / 3 + 0.7 ** np.arange(60) / 3
+    assert np.abs((path == 0).mean(axis=1) - expected).max() < 4.5 * np.sqrt(0.25 / 4000)
+
+
+def test_a_gradient_is_the_regime_s():
+    reward = Switching(PAIR, GENERATOR, 0.1)
+    _, xi = reward.draw(reward.data, reward.begin(reward.data, jax.random.key(1), 50), jax.random.key(2), 1, 50)
+    one_step = jax.tree.map(lambda leaf: leaf[0], xi)
+    found = jax.vmap(reward.sample_gradient, in_axes=-1, out_axes=-1)(np.zeros((1, 50), np.float32), one_step)
+    assert np.asarray(found)[0] == pytest.approx(np.where(np.asarray(one_step[0]) == 0, 1.0, -3.0))
+
+
+def test_a_cmdp_whose_rewards_switch_has_another_optimum():
+    before, after = switched_states()
+    assert np.abs(before.optimum().policy - after.optimum().policy).max() > 0.5
+    angles = spherical(2, 2)
+    reward = Switching(tuple(PolicyGradient(one, angles, Score(horizon=20)) for one in (before, after)), GENERATOR, 0.1)
+    _, xi = reward.draw(reward.data, reward.begin(reward.data, jax.random.key(1), None), jax.random.key(2), 1, None)
+    assert np.isfinite(
+        reward.sample_gradient(np.full(2, 0.7, np.float32), jax.tree.map(lambda leaf: leaf[0], xi))
+    ).all()
+
+
+def test_bad_generators():
+    with pytest.raises(ValueError, match="generator has shape"):
+        Switching(PAIR, [[0.0]], 0.1)
+    with pytest.raises(ValueError, match="rate small enough"):
+        Switching(PAIR, GENERATOR, 0.9)
+    with pytest.raises(ValueError, match="start is"):
+        Switching(PAIR, GENERATOR, 0.1, start=[1.0])
+    with pytest.raises(ValueError, match="different dimensions"):
+        Switching((PAIR[0], NoisyReward(2, lambda x: x[0])), GENERATOR, 0.1)
