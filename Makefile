@@ -43,6 +43,7 @@ bench: $(VENV)/peers        ## throughput and accuracy beside what else there is
 	$(BIN)/python benchmarks/pools.py
 	$(BIN)/python benchmarks/unseen.py
 	$(BIN)/python benchmarks/alternatives.py
+	$(BIN)/python benchmarks/policies.py
 
 figures: $(VENV)/core       ## the pictures that the docs show
 	$(BIN)/python -m onlooker.paper.schematic docs/figures

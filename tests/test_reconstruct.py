@@ -1,10 +1,14 @@
 """The public call: arrays in, a reward with its warnings out; bad input refused by name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import onlooker
 from onlooker.learners.agents import simulate
+from onlooker.learners.cmdp import two_states
+from onlooker.learners.policy_gradient import PolicyGradient, WeakDerivative
 from onlooker.learners.reward import NoisyReward
 
 PI = onlooker.standard_normal(2)
@@ -191,3 +195,68 @@ def test_rows_must_differ_and_outnumber_dimensions():
 def test_all_points_equal():
     with pytest.raises(ValueError, match="points are all equal"):
         onlooker.reconstruct(np.ones((100, 2)), np.ones((100, 2)), density=PI)
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    """Policy-gradient agents on the paper's two-state CMDP."""
+    angles = onlooker.spherical(2, 2)
+    learners = PolicyGradient(two_states(1e3), angles, WeakDerivative(horizon=300, every=10))
+    seen = simulate(learners, angles.uniform("coordinates"), agents=800, horizon=25, learning_rate=2e-5)
+    # Every other agent on the far side of zero: the same policies.
+    side = np.where(seen.agents % 2, 1, -1)[:, None]
+    return learners, angles, replace(seen, points=side * seen.points, gradients=side * seen.gradients)
+
+
+@pytest.mark.parametrize("method", ["potential", "replay"])
+def test_policies_are_reconstructed_in_either_measure(fleet, method, tmp_path):
+    learners, angles, seen = fleet
+    axis = (np.arange(300) + 0.5) / 300 * np.pi / 2
+    places = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    truth = learners.value(places)
+    shares = {}
+    for measure, weight in (("coordinates", 1.0), ("policy", np.exp(angles.log_volume(places)))):
+        law = np.exp(truth - truth.max()) * weight
+        shares[measure] = float((law * angles.policy(places)[:, 0, 0]).sum() / law.sum())
+    assert shares["policy"] > shares["coordinates"] + 0.02
+    for measure in ("coordinates", "policy") if method == "potential" else ("policy",):
+        share = shares[measure]
+        result = onlooker.reconstruct(
+            seen.points,
+            seen.gradients,
+            agents=seen.agents,
+            times=seen.times,
+            coordinates=angles,
+            measure=measure,
+            method=method,
+        )
+        assert result.diagnostics["measure"] == measure
+        assert result.policies.shape == (*result.samples.shape[:2], 2, 2)
+        assert result.samples.min() >= 0
+        assert result.samples.max() <= np.pi / 2
+        # Half of what there is between the two laws.
+        assert result.policies[..., 0, 0].mean() == pytest.approx(share, abs=abs(np.diff(list(shares.values()))[0]) / 2)
+        high = truth > truth.max() - 5
+        assert np.nanstd(result.reward(places[high]) - truth[high]) < 0.5
+        # Angles are the same policy on either side of an end of their interval.
+        assert result.reward(-places[:5]) == pytest.approx(result.reward(places[:5]), nan_ok=True)
+    result.save(tmp_path / "out")
+    loaded = onlooker.load(tmp_path / "out")
+    assert loaded.coordinates == angles
+    assert loaded.policies == pytest.approx(result.policies)
+    best = learners.cmdp.penalised(angles.policy(result.maximum()))
+    assert best == pytest.approx(truth.max(), abs=1.0)
+
+
+def test_coordinates_that_do_not_fit(fleet):
+    _, angles, seen = fleet
+    with pytest.raises(ValueError, match="2 coordinates; 3 states with 2 actions have 3"):
+        onlooker.reconstruct(seen.points, seen.gradients, coordinates=onlooker.spherical(3, 2))
+    with pytest.raises(TypeError, match="coordinates is str"):
+        onlooker.reconstruct(seen.points, seen.gradients, coordinates="spherical")
+    with pytest.raises(ValueError, match="without coordinates"):
+        onlooker.reconstruct(seen.points, seen.gradients, measure="policy")
+    with pytest.raises(ValueError, match="has no law with softmax"):
+        onlooker.reconstruct(seen.points, seen.gradients, coordinates=onlooker.softmax(2, 2))
+    with pytest.raises(ValueError, match="not for method 'passive'"):
+        onlooker.reconstruct(seen.points, seen.gradients, coordinates=angles, method="passive")

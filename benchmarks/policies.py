@@ -1,0 +1,134 @@
+"""Policy gradients and chains on policies: bias, noise and cost; coordinates; who gets stuck; speed.
+
+    python benchmarks/policies.py [--only estimators]
+
+estimators: at a place on the ridge of the paper's CMDP (penalty 1e5, paths of 1000 steps): bias in standard errors of
+20 000 estimates, deviation·√steps, and seconds for 1e5 estimates, with two batches and with one.
+coordinates: steps of exact gradient ascent from the same 200 policies until R is within 1 of its maximum, at the best
+of several learning rates, by angles and by logits.
+stuck: the share of 300 exact agents that end below the best of them, with the constraints and without.
+speed: the listing's loop, one chain and a hundred, beside the 1250 iterations a second of GNU Octave on two such cores.
+"""
+
+import argparse
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from scipy.optimize import brentq
+
+from onlooker.coordinates import Coordinates, softmax, spherical
+from onlooker.learners.cmdp import CMDP, five_states, two_states
+from onlooker.learners.policy_gradient import PolicyGradient, Score, Spsa, WeakDerivative, assess
+from onlooker.paper.ridge_tour import listing_learner, listing_pools
+from onlooker.run import OnlookerWarning, run
+
+OCTAVE = 1250
+
+
+def estimators() -> None:
+    cmdp, angles = two_states(), spherical(2, 2)
+    second = brentq(lambda a: cmdp.values(angles.policy(np.array([1.3, a])))[1] - 1, 0.5, 1.4)
+    place = np.array([1.3, second])
+    print(f"{'estimator':34} batches  bias/error   deviation   steps  dev·√steps  s for 1e5")
+    for estimator in (Score(window=None), Score(), WeakDerivative(), Spsa(), Spsa(common=False)):
+        for batches in (2, 1):
+            reward = PolicyGradient(cmdp, angles, estimator, batches)
+            found = assess(reward, place, 20_000)
+            off = (found.mean - found.exact) / found.error
+            name = f"{estimator.name}" + {"score function": f", window {getattr(estimator, 'window', 0)}"}.get(
+                estimator.name, f"{'' if getattr(estimator, 'common', True) else ', own numbers'}"
+            )
+            print(
+                f"{name:34} {batches:7d} {off[0]:6.1f} {off[1]:5.1f} {found.deviation:11.0f} {found.steps:7.0f} "
+                f"{found.work:11.3g} {_seconds(reward, 1e5):10.1f}",
+                flush=True,
+            )
+
+
+def _seconds(reward: PolicyGradient, estimates: float) -> float:
+    batch = 4000
+    many = jax.jit(jax.vmap(reward.sample_gradient))
+    points = reward.coordinates.uniform().sample(jax.random.key(0), (batch,))  # type: ignore[misc]
+    jax.block_until_ready(many(points, jax.random.split(jax.random.key(1), batch)))
+    began = time.perf_counter()
+    jax.block_until_ready(many(points, jax.random.split(jax.random.key(2), batch)))
+    return (time.perf_counter() - began) * estimates / batch
+
+
+def climb(cmdp: CMDP, coordinates: Coordinates, policies: np.ndarray, rate: float, steps: int) -> np.ndarray:
+    """R of exact gradient ascent from policies, (steps, agents)."""
+    value = jax.vmap(lambda point: cmdp.penalised(coordinates.policy(point)))
+    slope = jax.vmap(jax.grad(lambda point: cmdp.penalised(coordinates.policy(point))))
+    rule = optax.sgd(rate)
+
+    def step(points, _):
+        update, _ = rule.update(-slope(points), rule.init(points))
+        return points + update, value(points)
+
+    start = jnp.asarray(coordinates.point(policies), jnp.float32)
+    return np.asarray(jax.jit(lambda points: jax.lax.scan(step, points, None, length=steps)[1])(start))
+
+
+def coordinates() -> None:
+    print(f"{'problem':24} {'coordinates':10} best rate   median steps to within 1 of the maximum")
+    for name, cmdp in (("two states, penalty 1e3", two_states(1e3)), ("two states, no penalty", two_states(0.0))):
+        policies = np.random.default_rng(0).dirichlet(np.ones(2), (200, 2))
+        axis = np.linspace(0, 1, 401)
+        square = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
+        top = cmdp.penalised(np.stack([square, 1 - square], axis=-1)).max()
+        for make in (spherical, softmax):
+            best = (np.inf, 0.0)
+            for rate in (1e-1 if cmdp.penalty == 0 else 1e-3) * 2.0 ** np.arange(-3, 6):
+                close = climb(cmdp, make(2, 2), policies, float(rate), 5000) > top - 1
+                reached = np.where(close.any(axis=0), close.argmax(axis=0), np.inf)
+                best = min(best, (float(np.median(reached)), float(rate)))
+            print(f"{name:24} {make(2, 2).name:10} {best[1]:9.2g}   {best[0]:.0f}", flush=True)
+
+
+def stuck() -> None:
+    policies = np.random.default_rng(0).dirichlet(np.ones(3), (300, 5))
+    for name, cmdp, rate in (
+        ("constrained, penalty 1e3", five_states(penalty=1e3), 2e-3),
+        ("not constrained", five_states(penalty=0.0), 0.1),
+    ):
+        ends = climb(cmdp, spherical(5, 3), policies, rate, 20_000)[-1]
+        below = ends < ends.max() - 0.2
+        levels, counts = np.unique(np.round(ends, 1), return_counts=True)
+        common = ", ".join(f"{level:.1f} ({count})" for level, count in zip(levels, counts, strict=True) if count >= 3)
+        optimum = cmdp.optimum(constrained=cmdp.penalty > 0)
+        print(
+            f"{name:26} LP optimum {optimum.value:.2f}, randomised in {optimum.randomised} states; best agent "
+            f"{ends.max():.2f}; stuck {below.mean():.0%}; ends: {common}",
+            flush=True,
+        )
+
+
+def speed() -> None:
+    pools = listing_pools(two_states())
+    for chains in (1, 100):
+        for _ in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", OnlookerWarning)
+                found = run(listing_learner(), pools, steps=100_000, chains=chains, start=np.ones(2))
+        rate = found.diagnostics["chain_steps_per_second"]
+        times = rate / OCTAVE
+        print(f"listing's loop, {chains:3d} chains: {rate:9.0f} iterations/s, {times:.0f} × GNU Octave's {OCTAVE}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"estimators": estimators, "coordinates": coordinates, "stuck": stuck, "speed": speed}
+    parser.add_argument("--only", choices=list(parts))
+    chosen = parser.parse_args().only
+    for name, part in parts.items():
+        if chosen in (None, name):
+            print(f"\n{name}")
+            part()
+
+
+if __name__ == "__main__":
+    main()
