@@ -49,6 +49,7 @@ figures: $(VENV)/core       ## the pictures that the docs show
 	$(BIN)/python -m onlooker.paper.schematic docs/figures
 	$(BIN)/onlooker demo --out docs/figures
 	$(BIN)/python -m onlooker.paper.dimension docs/figures
+	$(BIN)/python examples/policies.py docs/figures/policies.png
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

@@ -50,7 +50,7 @@ class Box:
         return (points - self.low) * self.rate
 
     def holds(self, points: np.ndarray) -> np.ndarray:
-        return np.all((points > self.low) & (points < self.high), axis=1)
+        return np.all((points >= self.low) & (points <= self.high), axis=1)
 
 
 def box_of(points: np.ndarray, margin: float) -> Box:
