@@ -72,3 +72,15 @@ def test_links_between_pages_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_policies_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fleet, model = blocks("docs/policies.md")
+    names: dict = {}
+    exec(fleet.replace("agents=500", "agents=250"), names)
+    wanted = names["angles"].policy(names["result"].maximum())
+    assert wanted[:, 0] == pytest.approx([0, 0.372], abs=0.03)
+    exec(model, names)
+    assert names["best"].cost == pytest.approx([0.6])
+    assert names["best"].randomised == 1

@@ -76,6 +76,11 @@ class Square:
             found["policies"] += _counts(policy, 5 * BINS, mass * np.exp(ANGLES.log_volume(places)))
         return {name: mass / mass.sum() for name, mass in found.items()}
 
+    @property
+    def coarse_laws(self) -> tuple[np.ndarray, np.ndarray]:
+        """The two on 20 × 20 bins."""
+        return _coarse(self.laws["angles"]), _coarse(self.laws["policies"])
+
     def distances(self, policies: np.ndarray) -> dict[str, float]:
         """tv_angles, tv_policies and sd_of_cost of samples (…, 2, 2)."""
         share = _counts(policies.reshape(-1, 2, 2), BINS)
@@ -208,7 +213,8 @@ def _replayed(square: Square, measure: str, name: str, quick: bool, seed: int) -
     else:
         accept = {"tv_policies": at_most(0.04), "tv_angles": at_least(0.2), **accept}
     kept["seconds"] = round(chains.seconds, 2)
-    return Row(name, square.distances(policies), accept, kept), policies
+    metrics = {**square.distances(policies), "laws_apart": 0.5 * float(np.abs(np.subtract(*square.coarse_laws)).sum())}
+    return Row(name, metrics, accept, kept), policies
 
 
 def _fitted(square: Square, seed: int) -> Row:
