@@ -85,15 +85,15 @@ SLOPE = 2.0
 
 
 def _final_shares(coordinates, measure):
-    """φ(1) of 4000 independent chains on R = 2φ(1), three actions; logits are slower, and bear longer steps."""
-    step_size = 5e-4 if coordinates.interval else 1e-2
+    """φ(1) of 3000 independent chains on R = 2φ(1), three actions; logits are slower, and bear longer steps."""
+    step_size = 1e-3 if coordinates.interval else 2e-2
     reward = NoisyReward(2, lambda place: SLOPE * coordinates.policy(place)[0, 0], 0.0)
-    start = coordinates.point(policies(1, 3, count=4000))
+    start = coordinates.point(policies(1, 3, count=3000))
     chains = run(
         on_policies(classical(step_size=step_size), coordinates, measure),
         questions(reward),
-        steps=6000,
-        chains=4000,
+        steps=3000,
+        chains=3000,
         start=start,
         seed=3,
     )

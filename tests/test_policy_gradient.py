@@ -11,7 +11,7 @@ from onlooker.learners.policy_gradient import PolicyGradient, Score, Spsa, WeakD
 
 # Near the ridge, where the penalty's square would show a bias.
 PLACE = np.array([1.3, 1.0])
-ESTIMATORS = [Score(horizon=300), WeakDerivative(horizon=300, every=10), Spsa(horizon=300)]
+ESTIMATORS = [Score(horizon=200), WeakDerivative(horizon=200, every=20), Spsa(horizon=200)]
 EACH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=[one.name for one in ESTIMATORS])
 
 
@@ -31,8 +31,10 @@ def test_two_batches_are_unbiased(estimator):
 def test_one_batch_is_biased_by_the_penalty(estimator):
     found = assess(PolicyGradient(two_states(1e5), spherical(2, 2), estimator, batches=1), PLACE, estimates=4000)
     assert standard_errors_off(found).max() > 5
-    # Without a penalty there is no square to be biased by.
-    free = assess(PolicyGradient(two_states().but(penalty=0.0), spherical(2, 2), estimator, batches=1), PLACE, 4000)
+
+
+def test_without_a_penalty_there_is_no_square_to_be_biased_by():
+    free = assess(PolicyGradient(two_states(0.0), spherical(2, 2), Score(horizon=200), batches=1), PLACE, 4000)
     assert (standard_errors_off(free) < 3).all()
 
 
@@ -67,11 +69,11 @@ def test_a_gradient_outside_the_interval_is_the_folded_one():
 
 def test_agents_climb():
     cmdp, angles = two_states(1e3), spherical(2, 2)
-    reward = PolicyGradient(cmdp, angles, WeakDerivative(horizon=200, every=10))
-    seen = simulate(reward, angles.uniform("coordinates"), agents=50, horizon=150, learning_rate=5e-5, seed=0)
-    heights = reward.value(seen.points.astype(float)).reshape(50, 150)
+    reward = PolicyGradient(cmdp, angles, Score(horizon=100, window=25))
+    seen = simulate(reward, angles.uniform("coordinates"), agents=50, horizon=80, learning_rate=1e-4, seed=0)
+    heights = reward.value(seen.points.astype(float)).reshape(50, 80)
     assert np.quantile(heights[:, 0], 0.1) < 0
-    assert np.quantile(heights[:, -1], 0.1) > 25
+    assert np.median(heights[:, -1]) > 25
 
 
 def test_bad_input():
