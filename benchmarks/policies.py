@@ -105,14 +105,15 @@ def stuck() -> None:
         ("constrained, penalty 1e3", five_states(penalty=1e3), 2e-3),
         ("not constrained", five_states(penalty=0.0), 0.1),
     ):
-        ends = climb(cmdp, spherical(5, 3), policies, rate, 20_000)[-1]
+        ends = climb(cmdp, spherical(5, 3), policies, rate, 20_000)[-1].astype(float)
         below = ends < ends.max() - 0.2
         levels, counts = np.unique(np.round(ends, 1), return_counts=True)
         common = ", ".join(f"{level:.1f} ({count})" for level, count in zip(levels, counts, strict=True) if count >= 3)
         optimum = cmdp.optimum(constrained=cmdp.penalty > 0)
         print(
-            f"{name:26} LP optimum {optimum.value:.2f}, randomised in {optimum.randomised} states; best agent "
-            f"{ends.max():.2f}; stuck {below.mean():.0%}; ends: {common}",
+            f"{name}: best R {ends.max():.2f}, stuck {below.mean():.0%}\n"
+            f"  R at the end (agents): {common}, others ({counts[counts < 3].sum()})\n"
+            f"  LP optimum: J = {optimum.value:.2f}, randomised in {optimum.randomised} states",
             flush=True,
         )
 

@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_places", "check_positive", "check_whole"]
+__all__ = ["as_floats", "as_places", "as_policy", "check_positive", "check_whole"]
+
+# How far from probabilities a policy in single precision may be.
+ROUNDING = 1e-4
 
 
 def check_positive(**numbers: float) -> None:
@@ -32,3 +35,24 @@ def as_places(x: Any, dim: int) -> np.ndarray:
     if points.ndim != 2 or points.shape[1] != dim:
         raise ValueError(f"x has shape {points.shape}; give points of shape (n, {dim}).")
     return points
+
+
+def as_floats(values: Any) -> Any:
+    """NumPy or JAX numbers as they are, anything else as a NumPy array; whole numbers as floats."""
+    array = values if hasattr(values, "__array_namespace__") else np.asarray(values)
+    return array if array.dtype.kind == "f" else np.asarray(array, dtype=float)
+
+
+def as_policy(values: Any, states: int, actions: int) -> Any:
+    """Policies (…, states, actions), probabilities over actions in every state; JAX arrays are taken at their word."""
+    policy = as_floats(values)
+    if policy.shape[-2:] != (states, actions):
+        raise ValueError(f"policy has shape {policy.shape}; give (…, states, actions), (…, {states}, {actions}).")
+    if isinstance(policy, np.ndarray) and policy.size:
+        if not policy.min() >= -ROUNDING:
+            raise ValueError(f"policy holds {policy.min():.3g}; give probabilities.")
+        total = policy.sum(axis=-1)
+        if not np.abs(total - 1).max() <= ROUNDING:
+            worst = total.reshape(-1)[np.abs(total - 1).argmax()]
+            raise ValueError(f"policy has a row that sums to {worst:.6g}; every state's probabilities must sum to one.")
+    return policy

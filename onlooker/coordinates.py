@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.check import check_whole
+from onlooker.check import as_floats, as_policy, check_whole
 from onlooker.density import Density
 
 __all__ = ["MEASURES", "Coordinates", "by_name", "check_measure", "softmax", "spherical"]
@@ -60,6 +60,8 @@ class Coordinates:
 
     def __post_init__(self) -> None:
         check_whole(states=self.states, actions=self.actions)
+        for name in ("states", "actions"):
+            object.__setattr__(self, name, int(getattr(self, name)))
         if self.actions < 2:
             raise ValueError(f"actions is {self.actions}; with fewer than 2 there is nothing to choose.")
 
@@ -69,10 +71,11 @@ class Coordinates:
 
     def by_state(self, point: Any) -> Any:
         """(…, dim) as (…, states, actions − 1)."""
-        if point.shape[-1] != self.dim:
+        point = as_floats(point)
+        if point.shape[-1:] != (self.dim,):
             raise ValueError(
-                f"points have {point.shape[-1]} coordinates; {self.states} states with {self.actions} actions have "
-                f"{self.dim}."
+                f"points have shape {point.shape}; {self.states} states with {self.actions} actions have {self.dim} "
+                f"coordinates, (…, {self.dim})."
             )
         return point.reshape(*point.shape[:-1], self.states, self.actions - 1)
 
@@ -102,6 +105,11 @@ class Coordinates:
 
     def pull(self, point: Any, gradient: Any) -> Any:
         """∇_a R = (∂φ/∂a)ᵀ ∇_φ R, from a gradient with respect to φ, (…, states, actions)."""
+        gradient = as_floats(gradient)
+        if gradient.shape[-2:] != (self.states, self.actions):
+            raise ValueError(
+                f"gradient has shape {gradient.shape}; give (…, states, actions), (…, {self.states}, {self.actions})."
+            )
         pulled = (self.jacobian(point) * gradient[..., None]).sum(-2)
         return pulled.reshape(*pulled.shape[:-2], self.dim)
 
@@ -116,7 +124,11 @@ class Coordinates:
             waits = jax.random.exponential(key, (*shape, self.states, self.actions))
             return self.point(waits / waits.sum(axis=-1, keepdims=True))
 
-        return Density(lambda point: constant + self.log_volume(point), sample, self.dim)
+        def log_prob(point: Array) -> Array:
+            inside = True if self.interval is None else jnp.all((point >= 0) & (point <= self.interval[1]))
+            return jnp.where(inside, constant + self.log_volume(point), -jnp.inf)
+
+        return Density(log_prob, sample, self.dim)
 
     def _even(self) -> Density:
         raise NotImplementedError
@@ -128,8 +140,8 @@ class _Spherical(Coordinates):
     name: ClassVar[str] = "spherical"
 
     def policy(self, point: Any) -> Any:
-        xp = point.__array_namespace__()
         angles = self.by_state(point)
+        xp = angles.__array_namespace__()
         left, shares = xp.ones_like(angles[..., 0]), []
         for p in range(self.actions - 1):
             shares.append(left * xp.cos(angles[..., p]) ** 2)
@@ -137,6 +149,7 @@ class _Spherical(Coordinates):
         return xp.stack([*shares, left], axis=-1)
 
     def point(self, policy: Any) -> Any:
+        policy = as_policy(policy, self.states, self.actions)
         xp = policy.__array_namespace__()
         policy = xp.maximum(policy, xp.zeros_like(policy))
         # What is left after u actions, summed from the end: no cancellation where it is small.
@@ -145,8 +158,8 @@ class _Spherical(Coordinates):
         return angles.reshape(*angles.shape[:-2], self.dim)
 
     def jacobian(self, point: Any) -> Any:
-        xp = point.__array_namespace__()
         angles = self.by_state(point)
+        xp = angles.__array_namespace__()
         one = xp.ones_like(angles[..., 0])
         cosine, sine, double = xp.cos(angles) ** 2, xp.sin(angles) ** 2, xp.sin(2 * angles)
         last = self.actions - 1
@@ -167,19 +180,27 @@ class _Spherical(Coordinates):
         return np.arange(self.actions - 2, -1, -1)
 
     def log_volume(self, point: Any) -> Any:
-        xp = point.__array_namespace__()
         angles = self.by_state(self.fold(point)[0])
+        xp = angles.__array_namespace__()
         double, sine = xp.sin(2 * angles), xp.sin(angles) ** 2
         floor = SMALLEST * xp.ones_like(double)
         logs = xp.log(xp.maximum(double, floor)) + self._following() * xp.log(xp.maximum(sine, floor))
         return logs.sum((-2, -1))
 
     def drift(self, point: Any) -> Any:
-        xp = point.__array_namespace__()
-        angles = self.by_state(point)
-        return (1 / xp.tan(2 * angles) + self._following() / xp.tan(angles)).reshape(point.shape)
+        inside, sign = self.fold(point)
+        angles = self.by_state(inside)
+        xp = angles.__array_namespace__()
+        floor = SMALLEST * xp.ones_like(angles)
+
+        def cotangent(angle: Any) -> Any:
+            # At the ends, where it has its poles, large and of the right sign.
+            return xp.cos(angle) / xp.maximum(xp.sin(angle), floor)
+
+        return sign * (cotangent(2 * angles) + self._following() * cotangent(angles)).reshape(inside.shape)
 
     def fold(self, point: Any) -> tuple[Any, Any]:
+        point = as_floats(point)
         xp = point.__array_namespace__()
         turned = point % math.pi
         far = turned > math.pi / 2
@@ -202,13 +223,14 @@ class _Softmax(Coordinates):
     name: ClassVar[str] = "softmax"
 
     def policy(self, point: Any) -> Any:
-        xp = point.__array_namespace__()
         logits = self.by_state(point)
+        xp = logits.__array_namespace__()
         logits = xp.concatenate([logits, xp.zeros_like(logits[..., :1])], axis=-1)
         weight = xp.exp(logits - logits.max(axis=-1, keepdims=True))
         return weight / weight.sum(axis=-1, keepdims=True)
 
     def point(self, policy: Any) -> Any:
+        policy = as_policy(policy, self.states, self.actions)
         xp = policy.__array_namespace__()
         logs = xp.log(xp.maximum(policy, SMALLEST * xp.ones_like(policy)))
         logits = logs[..., :-1] - logs[..., -1:]
@@ -220,14 +242,16 @@ class _Softmax(Coordinates):
         return policy[..., :, None] * (own - policy[..., None, :-1])
 
     def log_volume(self, point: Any) -> Any:
-        xp = point.__array_namespace__()
         policy = self.policy(point)
+        xp = policy.__array_namespace__()
         return xp.log(xp.maximum(policy, SMALLEST * xp.ones_like(policy))).sum((-2, -1))
 
     def drift(self, point: Any) -> Any:
-        return ((1 - self.actions * self.policy(point)[..., :-1]) / 2).reshape(point.shape)
+        drift = (1 - self.actions * self.policy(point)[..., :-1]) / 2
+        return drift.reshape(*drift.shape[:-2], self.dim)
 
     def fold(self, point: Any) -> tuple[Any, Any]:
+        point = as_floats(point)
         return point, point.__array_namespace__().ones_like(point)
 
     def _even(self) -> Density:
@@ -245,5 +269,5 @@ def softmax(states: int, actions: int) -> Coordinates:
 
 
 def by_name(name: str, states: int, actions: int) -> Coordinates:
-    """`spherical` or `softmax`."""
+    """`spherical` or `softmax`, for reading a file."""
     return {"spherical": spherical, "softmax": softmax}[name](states, actions)

@@ -30,9 +30,12 @@ def normal_and_coin(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def two_uniforms(key: Array, number: Array) -> Array:
-    """The ``number``-th pair of independent uniform numbers on [0, 1) that belong to a key, in one call."""
+    """The ``number``-th pair of independent uniform numbers in (0, 1) that belong to a key, in one call.
+
+    They are odd multiples of 2⁻²⁴: what is less likely than that never happens.
+    """
     counter = jnp.stack([jnp.asarray(number, jnp.uint32), jnp.uint32(0)])
-    return _uniform(threefry_2x32(jax.random.key_data(key), counter))
+    return _uniform(threefry_2x32(jax.random.key_data(key), counter)) + np.float32(2**-24)
 
 
 def _words(key: Array, shape: tuple[int, ...]) -> Array:

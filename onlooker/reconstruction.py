@@ -115,8 +115,10 @@ class Reconstruction:
         shifts = np.concatenate([np.zeros((1, self.dim)), *(sign * NUDGE * np.diag(spread) for sign in (1, -1))])
 
         def downhill(place: np.ndarray) -> tuple[float, np.ndarray]:
-            heights = potential.value(np.clip(place + shifts, low, high))
-            return -heights[0], -(heights[1 : 1 + self.dim] - heights[1 + self.dim :]) / (2 * NUDGE * spread)
+            around = np.clip(place + shifts, low, high)
+            heights = potential.value(around)
+            rise = heights[1 : 1 + self.dim] - heights[1 + self.dim :]
+            return -heights[0], -rise / np.diagonal(around[1 : 1 + self.dim] - around[1 + self.dim :])
 
         starts = flat[np.argsort(-potential.value(flat))[:: max(1, len(flat) // 1000)][:CLIMBS]]
         climbed = [minimize(downhill, start, jac=True, bounds=list(zip(low, high, strict=True))) for start in starts]

@@ -35,7 +35,9 @@ def unpack(kind: Any, flat: dict[str, np.ndarray]) -> Any:
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         hints = typing.get_type_hints(kind)
         names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind._fields
-        return kind(**{name: unpack(hints[name], _inner(flat, name)) for name in names})
+        # What a file from before a field was added does not hold has its default.
+        parts = {name: inner for name in names if (inner := _inner(flat, name))}
+        return kind(**{name: unpack(hints[name], inner) for name, inner in parts.items()})
     if typing.get_origin(kind) is tuple:
         of = typing.get_args(kind)
         count = len({name.split("/")[0] for name in flat})

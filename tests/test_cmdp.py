@@ -139,3 +139,18 @@ def test_a_discount_makes_any_model_one():
 def test_a_limit_that_cannot_be_kept():
     with pytest.raises(ValueError, match=r"LP infeasible.*0\.733333"):
         two_states().but(limit=[0.7]).optimum()
+
+
+def test_policies_are_checked():
+    cmdp = two_states()
+    assert cmdp.values([[1, 0], [0, 1]]) == pytest.approx(cmdp.values(np.array([[1.0, 0.0], [0.0, 1.0]])))
+    with pytest.raises(ValueError, match="a row that sums to 2"):
+        cmdp.values([[1, 1], [0, 1]])
+    with pytest.raises(ValueError, match="policy has shape"):
+        cmdp.penalised(np.ones((2, 3)) / 3)
+
+
+def test_no_constraint_is_an_mdp():
+    free = two_states().but(cost=np.zeros((0, 2, 2)), limit=[])
+    assert free.optimum().value == pytest.approx(60)
+    assert free.optimum().randomised == 0

@@ -135,7 +135,47 @@ def test_what_cannot_be_asked_for():
         on_policies(classical(step_size=1e-3), spherical(2, 2), "phi")
     with pytest.raises(ValueError, match="actions is 1"):
         spherical(2, 1)
-    with pytest.raises(ValueError, match="3 coordinates; 2 states with 2 actions have 2"):
+    with pytest.raises(ValueError, match=r"shape \(3,\); 2 states with 2 actions have 2"):
         spherical(2, 2).policy(np.zeros(3))
     with pytest.raises(ValueError, match="no even density over all logits"):
         softmax(2, 2).uniform("coordinates")
+
+
+def test_chains_live_at_pure_policies_too():
+    angles = spherical(2, 2)
+    for end in (0.0, np.pi / 2):
+        drift = angles.drift(np.array([end, 0.7]))
+        assert np.isfinite(drift).all()
+        assert np.sign(drift[0]) == (1 if end == 0 else -1)
+    reward = NoisyReward(2, lambda place: jnp.zeros(()), 0.0)
+    for start in ([0.0, 0.5], [np.pi / 2, 0.5]):
+        chains = run(
+            on_policies(classical(step_size=1e-3), angles, "policy"),
+            questions(reward),
+            steps=50,
+            chains=10,
+            start=np.array(start),
+        )
+        assert np.isfinite(chains.positions).all()
+
+
+def test_a_chain_inside_its_interval_is_not_pushed_back():
+    for place in np.random.default_rng(0).uniform(0.1, 1.4, 20).astype(np.float32):
+        moved, touched = fold(0.0, np.pi / 2)(jnp.asarray([place]), jnp.asarray([0.01]))
+        assert touched == 0
+        assert moved[0] == np.float32(place) + np.float32(0.01)
+
+
+def test_lists_whole_numbers_and_wrong_policies():
+    angles = spherical(2, 2)
+    assert angles.policy([0.3, 0.5]) == pytest.approx(angles.policy(np.array([0.3, 0.5])))
+    assert angles.point([[1, 0], [0, 1]]) == pytest.approx([0, np.pi / 2])
+    for wrong, sentence in (
+        ([[1, 1], [0, 1]], "a row that sums to 2"),
+        ([[2, -1], [0, 1]], "policy holds -1"),
+        ([[1.0, 0.0]], "policy has shape"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            angles.point(wrong)
+    with pytest.raises(ValueError, match="gradient has shape"):
+        angles.pull(np.zeros(2), np.zeros(2))

@@ -87,3 +87,21 @@ def test_bad_input():
         Score(horizon=0)
     with pytest.raises(ValueError, match="width is 0"):
         Spsa(width=0)
+    with pytest.raises(ValueError, match="warm_up is -50"):
+        Score(warm_up=-50)
+    with pytest.raises(TypeError, match="estimator is 'score'"):
+        PolicyGradient(two_states(), spherical(2, 2), "score")
+    with pytest.raises(ValueError, match="give 2 finite coordinates"):
+        assess(PolicyGradient(two_states(), spherical(2, 2), Score()), [np.nan, 1.0])
+
+
+def test_rare_actions_have_no_scores_of_millions():
+    found = assess(PolicyGradient(two_states(0.0), spherical(2, 2), Score(horizon=100)), [np.pi / 2, 1.0], 4000)
+    assert found.deviation < 1000
+
+
+def test_in_double_precision_too():
+    with jax.enable_x64(True):
+        for estimator in (Score(horizon=20), WeakDerivative(horizon=20, every=10), Spsa(horizon=20)):
+            reward = PolicyGradient(two_states(1e3), spherical(2, 2), estimator)
+            assert reward.sample_gradient(jax.numpy.asarray(PLACE), jax.random.key(0)).dtype == np.float64

@@ -239,7 +239,7 @@ def test_policies_are_reconstructed_in_either_measure(fleet, method, tmp_path):
         high = truth > truth.max() - 5
         assert np.nanstd(result.reward(places[high]) - truth[high]) < 0.5
         # Angles are the same policy on either side of an end of their interval.
-        assert result.reward(-places[:5]) == pytest.approx(result.reward(places[:5]), nan_ok=True)
+        assert result.reward(-places[high][:5]) == pytest.approx(result.reward(places[high][:5]))
     result.save(tmp_path / "out")
     loaded = onlooker.load(tmp_path / "out")
     assert loaded.coordinates == angles
@@ -250,7 +250,7 @@ def test_policies_are_reconstructed_in_either_measure(fleet, method, tmp_path):
 
 def test_coordinates_that_do_not_fit(seen):
     angles = onlooker.spherical(2, 2)
-    with pytest.raises(ValueError, match="2 coordinates; 3 states with 2 actions have 3"):
+    with pytest.raises(ValueError, match="3 states with 2 actions have 3 coordinates"):
         onlooker.reconstruct(seen.points, seen.gradients, coordinates=onlooker.spherical(3, 2))
     with pytest.raises(TypeError, match="coordinates is str"):
         onlooker.reconstruct(seen.points, seen.gradients, coordinates="spherical")

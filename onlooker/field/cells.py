@@ -1,4 +1,4 @@
-"""A law on a box by cells: p at their centres, halved wherever p changes much across one that counts.
+"""A law on a box by cells: p at their centres, halved where p changes much across one that counts.
 
 A narrow ridge, such as the active constraint of a penalised reward, may be thinner than any even grid can show.
 """
@@ -10,12 +10,13 @@ import numpy as np
 
 __all__ = ["Cells", "law_on_cells"]
 
-# A cell whose log density is this far below the highest does not count.
-DEPTH = 20.0
-# log p may differ by this much between the parts of a cell that is not divided further.
-ROUGHEST = 0.5
-MOST_CELLS = 3_000_000
-MOST_HALVINGS = 6
+# Dividing ends when the cells left, each wrong by its mass times the square of what log p changes by across it over 24,
+# add up to this.
+TOLERATED = 1e-3
+# What log p changes by across a cell is not counted above this, and below this it is not too coarse.
+ROUGHEST, TOO_ROUGH = 6.0, 2.0
+MOST_CELLS = 500_000
+MOST_HALVINGS = 7
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,14 @@ class Cells:
         (n, dim) each.
     mass
         (n,), of sum one.
+    rough
+        The share of the mass in cells that should have been divided further: their number is limited.
     """
 
     low: np.ndarray
     width: np.ndarray
     mass: np.ndarray
+    rough: float
 
     def draw(self, count: int, seed: int) -> np.ndarray:
         """Independent draws, (count, dim)."""
@@ -56,29 +60,39 @@ def law_on_cells(
     rough = np.zeros_like(grid)
     for axis in range(dim):
         jump = np.abs(np.diff(grid, axis=axis))
-        before, after = (_padded(jump, axis, end) for end in (0, 1))
-        rough = np.maximum(rough, np.maximum(before, after))
-    divide = (rough.reshape(-1) > ROUGHEST) & (height + rough.reshape(-1) > height.max() - DEPTH)
+        rough = np.maximum(rough, np.maximum(_padded(jump, axis, 0), _padded(jump, axis, 1)))
+    rough = rough.reshape(-1)
 
     halves = np.stack(np.meshgrid(*[[0.0, 0.5]] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
-    top, whole = height.max(), []
+    whole = []
     for _ in range(MOST_HALVINGS):
-        if not divide.any() or divide.sum() * 2**dim > MOST_CELLS:
+        divide = _worth_dividing(height, rough, 2**dim)
+        if not divide.any():
             break
-        whole.append((corner[~divide], width, height[~divide]))
+        whole.append((corner[~divide], width, height[~divide], rough[~divide]))
         corner = (corner[divide, None] + halves * width).reshape(-1, dim)
         width = width / 2
         height = log_density(corner + width / 2)
-        top = max(top, height.max())
         family = height.reshape(-1, 2**dim)
-        rough_ones = (np.ptp(family, axis=1) > ROUGHEST) & (family.max(axis=1) > top - DEPTH)
-        divide = np.repeat(rough_ones, 2**dim)
-    whole.append((corner, width, height))
-    parts = [(corner, np.broadcast_to(width, corner.shape), height) for corner, width, height in whole]
-    lows, widths, heights = (np.concatenate(parts) for parts in zip(*parts, strict=True))
+        rough = np.repeat(np.ptp(family, axis=1), 2**dim)
+    whole.append((corner, width, height, rough))
+    parts = [(corner, np.broadcast_to(width, corner.shape), *others) for corner, width, *others in whole]
+    lows, widths, heights, roughness = (np.concatenate(parts) for parts in zip(*parts, strict=True))
     log_mass = heights - heights.max() + np.log(widths / (high - low)).sum(axis=1)
     mass = np.exp(log_mass - log_mass.max())
-    return Cells(lows, widths, mass / mass.sum())
+    mass = mass / mass.sum()
+    return Cells(lows, widths, mass, float(mass[roughness > TOO_ROUGH].sum()))
+
+
+def _worth_dividing(height: np.ndarray, rough: np.ndarray, children: int) -> np.ndarray:
+    """Which of equal cells to divide: those that are most wrong, all but a tolerated share of it, if there is room."""
+    # At its edge log p may be higher than at its centre by half of what it changes by.
+    mass = np.exp(np.minimum(height + rough / 2 - height.max(), 0))
+    wrong = mass / mass.sum() * np.minimum(rough, ROUGHEST) ** 2 / 24
+    order = np.argsort(wrong)
+    divide = np.zeros(len(height), bool)
+    divide[order[np.cumsum(wrong[order]) > TOLERATED][-(MOST_CELLS // children) :]] = True
+    return divide
 
 
 def _padded(jump: np.ndarray, axis: int, end: int) -> np.ndarray:

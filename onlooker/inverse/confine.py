@@ -47,12 +47,13 @@ def fold(low: float, high: float = math.inf) -> Confine:
         raise ValueError(f"low is {low} and high {high}; give the ends of an interval, the lower one first.")
 
     def confine(position: Array, increment: Array) -> tuple[Array, Array]:
-        moved = position + increment - low
-        inside = jnp.abs(moved)
+        moved = position + increment
+        outside = (moved < low) | (moved > high)
+        folded = low + jnp.abs(moved - low)
         if high < math.inf:
             width = high - low
-            inside = width - jnp.abs(width - moved % (2 * width))
-        return inside + low, jnp.any(inside != moved).astype(position.dtype)
+            folded = high - jnp.abs(width - (moved - low) % (2 * width))
+        return jnp.where(outside, folded, moved), jnp.any(outside).astype(position.dtype)
 
     return confine
 

@@ -11,13 +11,14 @@ active at the optimum, as in the paper (`eq:penalty_reward`, whose square is mis
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import connected_components
 
-from onlooker.check import check_positive
+from onlooker.check import as_policy, check_positive
 
 __all__ = ["CMDP", "Optimum", "five_states", "switched_states", "two_states"]
 
@@ -67,7 +68,7 @@ class CMDP:
     discount
         γ, or ``None`` for average rewards.
     start
-        ν, where a discounted process begins; by default anywhere.
+        ν, where a discounted process begins; by default anywhere. Averages do not depend on it.
     """
 
     transitions: np.ndarray
@@ -96,9 +97,9 @@ class CMDP:
         limit = np.atleast_1d(_numbers("limit", self.limit))
         if limit.shape != (len(cost),):
             raise ValueError(f"limit has shape {limit.shape} but there are {len(cost)} costs; give one limit for each.")
-        if self.penalty:
+        if not (isinstance(self.penalty, Real) and self.penalty == 0):
             check_positive(penalty=self.penalty)
-        if self.discount is not None and not 0 < self.discount < 1:
+        if self.discount is not None and not (isinstance(self.discount, Real) and 0 < self.discount < 1):
             raise ValueError(f"discount is {self.discount!r}; give a number between 0 and 1, or None for averages.")
         start = np.full(states, 1 / states) if self.start is None else _numbers("start", self.start)
         if start.shape != (states,):
@@ -148,6 +149,7 @@ class CMDP:
         By elimination without a subtraction (Grassmann, Taksar and Heyman): right to rounding in any precision, and
         differentiable. The state kept to the last is one that every policy returns to.
         """
+        policy = as_policy(policy, self.states, self.actions)
         xp = policy.__array_namespace__()
         order = self._order  # type: ignore[attr-defined]
         moves = self.moves[:, order][:, :, order].astype(policy.dtype)
@@ -166,6 +168,7 @@ class CMDP:
 
     def values(self, policy: Any) -> Any:
         """J and the B_k, (…, 1 + constraints), of policies (…, states, actions), NumPy or JAX."""
+        policy = as_policy(policy, self.states, self.actions)
         xp = policy.__array_namespace__()
         frequencies = self.occupation(policy)[..., None] * policy
         return xp.einsum("...xu,kxu->...k", frequencies, self.payoffs.astype(policy.dtype))
@@ -182,6 +185,7 @@ class CMDP:
         Each is p(x) Q(x, u), where p is the stationary law and Q = ρ + P(u)h. Along a change of φ that keeps its
         sums, which is all that matters, they are the derivatives.
         """
+        policy = as_policy(policy, self.states, self.actions)
         states = self.states
         law = self.occupation(policy)
         chain = np.einsum("...ia,aij->...ij", policy, self.moves)
@@ -201,7 +205,8 @@ class CMDP:
         states, actions = self.states, self.actions
         # Σ_u x(j, u) = Σ_{i,u} x(i, u) P_ij(u), and Σ x = 1.
         balance = np.repeat(np.eye(states), actions, axis=1) - self.moves.transpose(2, 1, 0).reshape(states, -1)
-        kept = self.cost.reshape(len(self.cost), -1) if constrained else None
+        constrained = constrained and len(self.cost) > 0
+        kept = self.cost.reshape(-1, states * actions) if constrained else None
         solved = linprog(
             -self.reward.reshape(-1),
             A_ub=kept,

@@ -26,6 +26,9 @@ from onlooker.noise import two_uniforms
 
 __all__ = ["Assessment", "Estimate", "Estimator", "PolicyGradient", "Score", "Spsa", "WeakDerivative", "assess"]
 
+# Of the random numbers that choose an action: 23 bits.
+RAREST = 2.0**-23
+
 
 class Estimate(NamedTuple):
     """What one path says.
@@ -83,8 +86,13 @@ class _Model(NamedTuple):
         return self.payoffs[state, action]
 
 
+def _check_warm_up(steps: int) -> None:
+    if steps != 0:
+        check_whole(warm_up=steps)
+
+
 def _begin(cmdp: CMDP, key: Array) -> Array:
-    return jax.random.randint(key, (), 0, cmdp.states)
+    return jax.random.randint(key, (), 0, cmdp.states, jnp.int32)
 
 
 @dataclass(frozen=True)
@@ -109,12 +117,16 @@ class Score:
 
     def __post_init__(self) -> None:
         check_whole(horizon=self.horizon, **({} if self.window is None else {"window": self.window}))
+        _check_warm_up(self.warm_up)
 
     def estimate(self, cmdp: CMDP, coordinates: Coordinates, point: Array, key: Array) -> Estimate:
+        begin_key, key = jax.random.split(key)
         policy = coordinates.policy(point)
         model = _Model.of(cmdp, policy)
-        slopes = coordinates.jacobian(point) / jnp.maximum(policy, 1e-30)[..., None]
-        own = jnp.eye(cmdp.states)
+        # Actions too rare for the random numbers are taken too often, or never: without a score of theirs.
+        share = policy[..., None]
+        slopes = jnp.where(share > RAREST, coordinates.jacobian(point) / jnp.maximum(share, RAREST), 0)
+        own = jnp.eye(cmdp.states, dtype=point.dtype)
         window = self.window or self.horizon + self.warm_up
 
         def step(number: Array, carry: Any) -> Any:
@@ -136,8 +148,15 @@ class Score:
             )
 
         shape, rows = (cmdp.states, cmdp.actions - 1), 1 + len(cmdp.cost)
-        zero = jnp.zeros(shape)
-        carry = (_begin(cmdp, key), zero, zero, jnp.zeros(rows), jnp.zeros((rows, *shape)), zero)
+        zero = jnp.zeros(shape, point.dtype)
+        carry = (
+            _begin(cmdp, begin_key),
+            zero,
+            zero,
+            jnp.zeros(rows, point.dtype),
+            jnp.zeros((rows, *shape), point.dtype),
+            zero,
+        )
         steps = self.warm_up + self.horizon
         *_, value, gradient, slack = lax.fori_loop(0, steps, step, carry)
         return Estimate(
@@ -173,6 +192,7 @@ class WeakDerivative:
 
     def __post_init__(self) -> None:
         check_whole(horizon=self.horizon, every=self.every, longest=self.longest)
+        _check_warm_up(self.warm_up)
         if self.every > self.horizon:
             raise ValueError(f"every is {self.every}, beyond the horizon of {self.horizon}; let pairs leave sooner.")
 
@@ -180,8 +200,8 @@ class WeakDerivative:
         model = _Model.of(cmdp, coordinates.policy(point))
         slopes = coordinates.jacobian(point)
         pairs = self.horizon // self.every
-        path_key, pair_key = jax.random.split(key)
-        state = _walk(cmdp, model, path_key, jnp.int32(0), self.warm_up, _begin(cmdp, key))[0]
+        begin_key, path_key, pair_key = jax.random.split(key, 3)
+        state = _walk(cmdp, model, path_key, jnp.int32(0), self.warm_up, _begin(cmdp, begin_key))[0]
 
         def stretch(state: Array, number: Array) -> tuple[Array, tuple[Array, Array]]:
             first = self.warm_up + number * self.every
@@ -202,14 +222,14 @@ class WeakDerivative:
 
             actions = jnp.stack([draw(plus_key, jnp.maximum(slope, 0)), draw(minus_key, jnp.maximum(-slope, 0))])
             apart, steps = _part(cmdp, model, walk_key, state, actions, self.longest)
-            place = jnp.zeros(slopes.shape[::2]).at[state, which].set((cmdp.actions - 1) * size)
+            place = jnp.zeros(slopes.shape[::2], point.dtype).at[state, which].set((cmdp.actions - 1) * size)
             return apart[:, None] * place.reshape(-1), steps
 
         gradients, steps = jax.vmap(pair)(left, jax.random.split(pair_key, pairs))
         gradient = jnp.mean(gradients, axis=0)
         value = jnp.sum(earned, axis=0) / (pairs * self.every)
         walked = self.warm_up + pairs * self.every + jnp.sum(steps)
-        return Estimate(value, gradient, jnp.zeros(coordinates.dim), walked)
+        return Estimate(value, gradient, jnp.zeros_like(point), walked)
 
 
 def _walk(cmdp: CMDP, model: _Model, key: Array, first: Array, steps: int, state: Array) -> tuple[Array, Array]:
@@ -221,7 +241,7 @@ def _walk(cmdp: CMDP, model: _Model, key: Array, first: Array, steps: int, state
         action = model.act(state, choose)
         return model.move(state, action, go), earned + model.earn(state, action)
 
-    return lax.fori_loop(first, first + steps, step, (state, jnp.zeros(1 + len(cmdp.cost))))
+    return lax.fori_loop(first, first + steps, step, (state, jnp.zeros_like(model.payoffs[0, 0])))
 
 
 def _part(cmdp: CMDP, model: _Model, key: Array, state: Array, actions: Array, longest: int) -> tuple[Array, Array]:
@@ -239,7 +259,7 @@ def _part(cmdp: CMDP, model: _Model, key: Array, state: Array, actions: Array, l
         number, states, actions, *_ = carry
         return (number < longest) & ((states[0] != states[1]) | (actions[0] != actions[1]))
 
-    carry = (jnp.int32(0), jnp.stack([state, state]), actions, jnp.zeros(1 + len(cmdp.cost)), jnp.zeros(()))
+    carry = (jnp.int32(0), jnp.stack([state, state]), actions, jnp.zeros_like(model.payoffs[0, 0]), jnp.zeros(()))
     *_, apart, steps = lax.while_loop(are_apart, go_on, carry)
     return apart, steps
 
@@ -267,15 +287,16 @@ class Spsa:
     def __post_init__(self) -> None:
         check_whole(horizon=self.horizon)
         check_positive(width=self.width)
+        _check_warm_up(self.warm_up)
 
     def estimate(self, cmdp: CMDP, coordinates: Coordinates, point: Array, key: Array) -> Estimate:
         sign_key, path_key = jax.random.split(key)
         sign = jax.random.rademacher(sign_key, point.shape, point.dtype)
 
         def value(shift: Array, along: Array) -> Array:
-            key = jax.random.fold_in(path_key, 0 if self.common else along)
+            key, begin_key = jax.random.split(jax.random.fold_in(path_key, 0 if self.common else along))
             model = _Model.of(cmdp, coordinates.policy(point + self.width * shift * sign))
-            state, _ = _walk(cmdp, model, key, jnp.int32(0), self.warm_up, _begin(cmdp, key))
+            state, _ = _walk(cmdp, model, key, jnp.int32(0), self.warm_up, _begin(cmdp, begin_key))
             return _walk(cmdp, model, key, jnp.int32(self.warm_up), self.horizon, state)[1] / self.horizon
 
         ahead, behind = jax.vmap(value)(jnp.array([1.0, -1.0]), jnp.arange(2))
@@ -308,6 +329,10 @@ class PolicyGradient(Memoryless):
             raise ValueError(
                 f"coordinates are of {self.coordinates.states} states and {self.coordinates.actions} actions, the CMDP "
                 f"has {self.cmdp.states} and {self.cmdp.actions}; give coordinates of its own."
+            )
+        if not hasattr(self.estimator, "estimate"):
+            raise TypeError(
+                f"estimator is {self.estimator!r}; give Score(), WeakDerivative() or Spsa(), with settings of your own."
             )
         if self.batches not in (1, 2):
             raise ValueError(f"batches is {self.batches!r}; choose 2, or 1 for the biased gradient.")
@@ -382,6 +407,10 @@ def assess(reward: PolicyGradient, point: Any, estimates: int = 10_000, seed: in
     """Bias, variance and cost of a policy gradient at one place (dim,)."""
     check_whole(estimates=estimates)
     place = np.asarray(point, float)
+    if estimates < 2:
+        raise ValueError(f"estimates is {estimates}; a variance needs at least 2.")
+    if place.shape != (reward.dim,) or not np.isfinite(place).all():
+        raise ValueError(f"point is {point!r}; give {reward.dim} finite coordinates.")
     found, steps = (
         np.asarray(part, float) for part in _estimates(reward, jnp.asarray(place, jnp.float32), estimates, seed)
     )

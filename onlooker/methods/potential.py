@@ -41,7 +41,7 @@ def from_potential(
 ) -> Reconstruction:
     """Samples of a fitted reward, and what there is to say about both."""
     began = time.perf_counter()
-    samples, mismatch = sample_potential(
+    samples, mismatch, unresolved = sample_potential(
         potential,
         chains=options.chains,
         beta=options.beta,
@@ -64,6 +64,7 @@ def from_potential(
         "rhat": converged.rhat,
         "ess": converged.ess,
         "sampling_mismatch": mismatch,
+        "unresolved_share": unresolved,
         "fit_seconds": fit_seconds,
         "draw_seconds": time.perf_counter() - began,
         **potential.settings,
@@ -108,6 +109,11 @@ def _doubts_about(diagnostics: dict[str, Any], independent: bool) -> list[str]:
             f"the chains that sample the fitted reward have not converged (rhat {diagnostics['rhat']:.3f}, wanted "
             f"below {CONVERGED_RHAT}; worth {diagnostics['ess']:.0f} draws, wanted {ENOUGH_DRAWS}): it may have "
             "several wells, or there are few chains. R̂ itself does not depend on them."
+        )
+    if diagnostics["unresolved_share"] > LARGEST_MISMATCH:
+        doubts.append(
+            f"{diagnostics['unresolved_share']:.0%} of the samples are from cells too coarse for exp(βR̂), which is "
+            "thinner than they can show: trust R̂, and the samples' place but not their width."
         )
     if diagnostics["sampling_mismatch"] > LARGEST_MISMATCH:
         doubts.append(

@@ -63,7 +63,12 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
         centre, spread = np.zeros(seen.dim), np.ones(seen.dim)
     scaled = replace(seen, points=(seen.points - centre) / spread, gradients=seen.gradients * spread)
     make = _with_bins if seen.dim in CELLS else _with_points
-    learner, numbers = make(*mirrored(scaled, held, options.interval), options)
+    if seen.dim in CELLS:
+        rows, held = mirrored(scaled, held, options.interval)
+    else:
+        # A line is as good at an end as anywhere, and there would be two to the dimension images of a corner.
+        rows = scaled
+    learner, numbers = make(rows, held, options)
     if coordinates is not None:
         learner = on_policies(learner, coordinates, options.measure)
     fitted = time.perf_counter() - began
