@@ -47,7 +47,7 @@ def demo(
 @app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic, cmdp or all.")],
-    preset: Annotated[str | None, typer.Option(help="text, listing or corrected; by default the paper's rows.")] = None,
+    preset: Annotated[str | None, typer.Option(help="text, listing or corrected; by default all rows.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="In a minute; ranges may be a little wider.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
@@ -59,11 +59,11 @@ def reproduce(
     examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic, "cmdp": cmdp}
     if name not in (*examples, "all"):
         raise ValueError(f"there is no example {name!r}; choose one of {', '.join(examples)}, all.")
-    chosen = list(examples) if name == "all" else [name]
-    for example in chosen:
-        presets = examples[example].PRESETS
-        if preset is not None and preset not in presets:
-            raise ValueError(f"{example} has no preset {preset!r}; choose one of {', '.join(presets)}.")
+    presets = {example: module.PRESETS for example, module in examples.items() if name in (example, "all")}
+    chosen = [example for example, known in presets.items() if preset is None or preset in known]
+    if not chosen:
+        known = sorted({one for each in presets.values() for one in each})
+        raise ValueError(f"{name} has no preset {preset!r}; choose one of {', '.join(known)}.")
     outside = False
     for example in chosen:
         base = Path("out") if out is None else out

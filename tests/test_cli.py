@@ -14,6 +14,8 @@ from onlooker.cli import main
     [
         (("reproduce", "nothing"), "there is no example 'nothing'"),
         (("reproduce", "bayes", "--preset", "wrong"), "bayes has no preset 'wrong'"),
+        (("reproduce", "cmdp", "--preset", "text"), "cmdp has no preset 'text'; choose one of corrected, listing"),
+        (("reproduce", "all", "--preset", "wrong"), "all has no preset 'wrong'"),
         (("reproduce", "bayes", "--seed", "x"), "--seed"),
         (("reproduce", "bayes", "--out", "/dev/null/x"), "--out /dev/null/x cannot be written to"),
         (("dance",), "No such command 'dance'"),

@@ -1,12 +1,14 @@
 """Conservative fits: their algebra, what they recover, their error bars, and what they say outside the data."""
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from onlooker.coordinates import spherical
 from onlooker.density import standard_normal
 from onlooker.field import ridge
 from onlooker.field.cells import law_on_cells
@@ -14,6 +16,7 @@ from onlooker.field.cosine import Box, CosineSums
 from onlooker.field.quadratic import fit_quadratic
 from onlooker.field.ridge import fit_ridge
 from onlooker.field.smooth import fit_smooth
+from onlooker.inverse import potential
 from onlooker.inverse.potential import sample_potential
 from onlooker.learners.agents import simulate
 from onlooker.learners.reward import NoisyReward
@@ -222,3 +225,34 @@ def test_a_lucky_split_does_not_choose_the_prior():
         fit = fit_smooth(points, gradients, np.random.default_rng(split).random(2000) < 0.2)
         # By held-out error alone it is .14, 0, 0, .09.
         assert np.std(fit.unit * fit.cosines.value((points - fit.centre) / fit.spread)) < 1e-3
+
+
+@pytest.mark.parametrize("scale", [0.05, 5.0], ids=["narrow, at an end", "flat"])
+def test_the_self_check_between_two_ends(scale):
+    """p ∝ exp(−x/s) on [0, π/2]: zero for its own draws up to chance, not for draws of twice the scale."""
+
+    def mismatch(drawn_with):
+        share = np.random.default_rng(0).random((20_000, 2)) * -np.expm1(-np.pi / 2 / drawn_with)
+        draws = -drawn_with * np.log1p(-share)
+        known = SimpleNamespace(slope=lambda log_density, points: np.full(points.shape, -1 / scale))
+        return potential._stein(known, None, draws, (0.0, np.pi / 2))
+
+    assert mismatch(scale) < 0.1
+    if scale < 1:
+        assert mismatch(2 * scale) > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("measure", ["coordinates", "policy"])
+def test_chains_on_a_torus_above_three_dimensions(measure):
+    """Four states with two actions: R = −|a − c|²/2s² in angles, with a centre near an end of some intervals."""
+    angles, centre, width = spherical(4, 2), np.array([0.8, 0.1, 0.7, 1.5]), 0.15
+    points = np.random.default_rng(0).uniform(0, np.pi / 2, (20_000, 4))
+    fit = fit_ridge(points, -(points - centre) / width**2, np.arange(20_000) % 5 == 0)
+    drawn = sample_potential(fit, chains=64, beta=1.0, seed=0, coordinates=angles, measure=measure)
+    assert drawn.mismatch < 0.1
+    axis = (np.arange(2000) + 0.5) / 2000 * np.pi / 2
+    for number, middle in enumerate(centre):
+        mass = np.exp(-0.5 * ((axis - middle) / width) ** 2) * (np.sin(2 * axis) if measure == "policy" else 1)
+        expected = (mass * axis).sum() / mass.sum()
+        assert drawn.samples[..., number].mean() == pytest.approx(expected, abs=0.03)
