@@ -24,7 +24,7 @@ demo: $(VENV)/core          ## the main job, with a picture, in out/demo
 	$(BIN)/onlooker demo --out out/demo
 
 test: $(VENV)/tools         ## what CI runs
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 test-slow: $(VENV)/tools    ## the long statistical runs
 	$(BIN)/python -m pytest -m slow
