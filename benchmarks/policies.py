@@ -34,14 +34,17 @@ def estimators() -> None:
     second = brentq(lambda a: cmdp.values(angles.policy(np.array([1.3, a])))[1] - 1, 0.5, 1.4)
     place = np.array([1.3, second])
     print(f"{'estimator':34} batches  bias/error   deviation   steps  dev·√steps  s for 1e5")
-    for estimator in (Score(window=None), Score(), WeakDerivative(), Spsa(), Spsa(common=False)):
+    for name, estimator in (
+        ("score function, window None", Score(window=None)),
+        ("score function, window 50", Score()),
+        ("weak derivative", WeakDerivative()),
+        ("SPSA", Spsa()),
+        ("SPSA, own numbers", Spsa(common=False)),
+    ):
         for batches in (2, 1):
             reward = PolicyGradient(cmdp, angles, estimator, batches)
             found = assess(reward, place, 20_000)
             off = (found.mean - found.exact) / found.error
-            name = f"{estimator.name}" + {"score function": f", window {getattr(estimator, 'window', 0)}"}.get(
-                estimator.name, f"{'' if getattr(estimator, 'common', True) else ', own numbers'}"
-            )
             print(
                 f"{name:34} {batches:7d} {off[0]:6.1f} {off[1]:5.1f} {found.deviation:11.0f} {found.steps:7.0f} "
                 f"{found.work:11.3g} {_seconds(reward, 1e5):10.1f}",

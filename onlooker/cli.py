@@ -47,7 +47,9 @@ def demo(
 @app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic, cmdp or all.")],
-    preset: Annotated[str | None, typer.Option(help="text, listing or corrected; by default all rows.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="text, listing or corrected; by default all, quickly those there is time for.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="In a minute; ranges may be a little wider.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,

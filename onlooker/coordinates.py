@@ -125,10 +125,14 @@ class Coordinates:
             return self.point(waits / waits.sum(axis=-1, keepdims=True))
 
         def log_prob(point: Array) -> Array:
-            inside = True if self.interval is None else jnp.all((point >= 0) & (point <= self.interval[1]))
-            return jnp.where(inside, constant + self.log_volume(point), -jnp.inf)
+            return jnp.where(self._inside(point), constant + self.log_volume(point), -jnp.inf)
 
         return Density(log_prob, sample, self.dim)
+
+    def _inside(self, point: Array) -> Array:
+        """Whether all coordinates are where they live."""
+        low, high = (-jnp.inf, jnp.inf) if self.interval is None else self.interval
+        return jnp.all((point >= low) & (point <= high))
 
     def _even(self) -> Density:
         raise NotImplementedError
@@ -212,8 +216,7 @@ class _Spherical(Coordinates):
             return jax.random.uniform(key, (*shape, self.dim), maxval=math.pi / 2)
 
         def log_prob(point: Array) -> Array:
-            inside = jnp.all((point >= 0) & (point <= math.pi / 2))
-            return jnp.where(inside, -self.dim * math.log(math.pi / 2), -jnp.inf)
+            return jnp.where(self._inside(point), -self.dim * math.log(math.pi / 2), -jnp.inf)
 
         return Density(log_prob, sample, self.dim)
 

@@ -110,8 +110,9 @@ class Reconstruction:
             return np.array([centres[index] for centres, index in zip(grid.centres, best, strict=True)])
         potential, flat = self.potential, self.samples.reshape(-1, self.dim)
         spread = flat.std(axis=0)
-        inside = None if self.coordinates is None or self.coordinates.interval is None else self.coordinates.interval
-        low, high = (np.min(flat, axis=0), np.max(flat, axis=0)) if inside is None else np.full((self.dim, 2), inside).T
+        low, high = flat.min(axis=0), flat.max(axis=0)
+        if self.coordinates is not None and self.coordinates.interval is not None:
+            low, high = (np.full(self.dim, end) for end in self.coordinates.interval)
         shifts = np.concatenate([np.zeros((1, self.dim)), *(sign * NUDGE * np.diag(spread) for sign in (1, -1))])
 
         def downhill(place: np.ndarray) -> tuple[float, np.ndarray]:

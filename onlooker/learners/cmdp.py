@@ -149,7 +149,9 @@ class CMDP:
         By elimination without a subtraction (Grassmann, Taksar and Heyman): right to rounding in any precision, and
         differentiable. The state kept to the last is one that every policy returns to.
         """
-        policy = as_policy(policy, self.states, self.actions)
+        return self._occupation(as_policy(policy, self.states, self.actions))
+
+    def _occupation(self, policy: Any) -> Any:
         xp = policy.__array_namespace__()
         order = self._order  # type: ignore[attr-defined]
         moves = self.moves[:, order][:, :, order].astype(policy.dtype)
@@ -170,7 +172,7 @@ class CMDP:
         """J and the B_k, (…, 1 + constraints), of policies (…, states, actions), NumPy or JAX."""
         policy = as_policy(policy, self.states, self.actions)
         xp = policy.__array_namespace__()
-        frequencies = self.occupation(policy)[..., None] * policy
+        frequencies = self._occupation(policy)[..., None] * policy
         return xp.einsum("...xu,kxu->...k", frequencies, self.payoffs.astype(policy.dtype))
 
     def penalised(self, policy: Any) -> Any:
@@ -187,7 +189,7 @@ class CMDP:
         """
         policy = as_policy(policy, self.states, self.actions)
         states = self.states
-        law = self.occupation(policy)
+        law = self._occupation(policy)
         chain = np.einsum("...ia,aij->...ij", policy, self.moves)
         earned = np.einsum("...xu,kxu->...xk", policy, self.payoffs)
         bias = np.linalg.solve(np.eye(states) - chain + law[..., None, :], earned)

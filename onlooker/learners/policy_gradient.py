@@ -201,11 +201,11 @@ class WeakDerivative:
         slopes = coordinates.jacobian(point)
         pairs = self.horizon // self.every
         begin_key, path_key, pair_key = jax.random.split(key, 3)
-        state = _walk(cmdp, model, path_key, jnp.int32(0), self.warm_up, _begin(cmdp, begin_key))[0]
+        state = _walk(model, path_key, jnp.int32(0), self.warm_up, _begin(cmdp, begin_key))[0]
 
         def stretch(state: Array, number: Array) -> tuple[Array, tuple[Array, Array]]:
             first = self.warm_up + number * self.every
-            after, earned = _walk(cmdp, model, path_key, first, self.every, state)
+            after, earned = _walk(model, path_key, first, self.every, state)
             return after, (state, earned)
 
         _, (left, earned) = lax.scan(stretch, state, jnp.arange(pairs))
@@ -221,7 +221,7 @@ class WeakDerivative:
                 return jnp.sum(jax.random.uniform(key) * total[-1] >= total[:-1], dtype=jnp.int32)
 
             actions = jnp.stack([draw(plus_key, jnp.maximum(slope, 0)), draw(minus_key, jnp.maximum(-slope, 0))])
-            apart, steps = _part(cmdp, model, walk_key, state, actions, self.longest)
+            apart, steps = _part(model, walk_key, state, actions, self.longest)
             place = jnp.zeros(slopes.shape[::2], point.dtype).at[state, which].set((cmdp.actions - 1) * size)
             return apart[:, None] * place.reshape(-1), steps
 
@@ -232,7 +232,7 @@ class WeakDerivative:
         return Estimate(value, gradient, jnp.zeros_like(point), walked)
 
 
-def _walk(cmdp: CMDP, model: _Model, key: Array, first: Array, steps: int, state: Array) -> tuple[Array, Array]:
+def _walk(model: _Model, key: Array, first: Array, steps: int, state: Array) -> tuple[Array, Array]:
     """So many steps from a state: where they lead, and the sums of what is earned."""
 
     def step(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -244,7 +244,7 @@ def _walk(cmdp: CMDP, model: _Model, key: Array, first: Array, steps: int, state
     return lax.fori_loop(first, first + steps, step, (state, jnp.zeros_like(model.payoffs[0, 0])))
 
 
-def _part(cmdp: CMDP, model: _Model, key: Array, state: Array, actions: Array, longest: int) -> tuple[Array, Array]:
+def _part(model: _Model, key: Array, state: Array, actions: Array, longest: int) -> tuple[Array, Array]:
     """What the first of two phantoms earns more than the second until they meet, and the steps both took."""
     act, move, earn = jax.vmap(model.act, (0, None)), jax.vmap(model.move, (0, 0, None)), jax.vmap(model.earn)
 
@@ -296,8 +296,8 @@ class Spsa:
         def value(shift: Array, along: Array) -> Array:
             key, begin_key = jax.random.split(jax.random.fold_in(path_key, 0 if self.common else along))
             model = _Model.of(cmdp, coordinates.policy(point + self.width * shift * sign))
-            state, _ = _walk(cmdp, model, key, jnp.int32(0), self.warm_up, _begin(cmdp, begin_key))
-            return _walk(cmdp, model, key, jnp.int32(self.warm_up), self.horizon, state)[1] / self.horizon
+            state, _ = _walk(model, key, jnp.int32(0), self.warm_up, _begin(cmdp, begin_key))
+            return _walk(model, key, jnp.int32(self.warm_up), self.horizon, state)[1] / self.horizon
 
         ahead, behind = jax.vmap(value)(jnp.array([1.0, -1.0]), jnp.arange(2))
         gradient = ((ahead - behind) / (2 * self.width))[:, None] * sign

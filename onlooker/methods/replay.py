@@ -29,7 +29,7 @@ from onlooker.reward.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS, Convergenc
 from onlooker.reward.estimate import RewardEstimate
 from onlooker.run import Chains, OnlookerWarning, run
 
-__all__ = ["by_replay", "mirrored", "silence"]
+__all__ = ["by_replay", "frozen", "mirrored", "silence"]
 
 # The margin of the box about the points, in their widths.
 MARGIN = 0.1
@@ -173,7 +173,8 @@ def silence(dim: int) -> Stream:
     return simulated(dim, draw, shared=True, numbers=1)
 
 
-def _frozen(learner: InverseLearner) -> InverseLearner:
+def frozen(learner: InverseLearner) -> InverseLearner:
+    """The learner with the memory it begins with, whatever it is shown."""
     return learner._replace(update=lambda memory, observations, count: memory)
 
 
@@ -200,7 +201,7 @@ def _with_bins(seen: Observations, held: np.ndarray, options: Options) -> tuple[
         "memory_numbers": memory.numbers(seen.dim),
     }
     step = options.step_size or STIFFNESS / stiffness
-    return _frozen(replay(memory, step_size=step, beta=options.beta, state=state)), numbers
+    return frozen(replay(memory, step_size=step, beta=options.beta, state=state)), numbers
 
 
 def _stiffness(gradient: np.ndarray, state: Bins, width: np.ndarray) -> float:
@@ -221,7 +222,7 @@ def _with_points(seen: Observations, held: np.ndarray, options: Options) -> tupl
     state = remembered(memory, points, gradients)
     learner = replay(memory, step_size=step, bandwidth=width, beta=options.beta, variant="linear", state=state)
     numbers = {"held_out_error": error, "variant": "linear", "bandwidth": width}
-    return _frozen(learner), {**numbers, "memory_numbers": memory.numbers(seen.dim)}
+    return frozen(learner), {**numbers, "memory_numbers": memory.numbers(seen.dim)}
 
 
 def _bandwidth(seen: Observations, held: np.ndarray, seed: int) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from onlooker.learners.agents import questions, simulate
 from onlooker.learners.cmdp import CMDP, five_states, two_states
 from onlooker.learners.policy_gradient import PolicyGradient, WeakDerivative
 from onlooker.learners.reward import NoisyReward
-from onlooker.methods.replay import mirrored, silence
+from onlooker.methods.replay import frozen, mirrored, silence
 from onlooker.observe.observation import Observations
 from onlooker.paper import cmdp_figures as figures
 from onlooker.paper.report import Row, at_least, at_most, between
@@ -195,7 +195,7 @@ def _replayed(square: Square, measure: str, name: str, quick: bool, seed: int) -
     learner = replay(memory, **settings, state=remembered(memory, both.points, both.gradients))
     chains = _quietly(
         run,
-        on_policies(learner._replace(update=lambda held, observations, count: held), ANGLES, measure),
+        on_policies(frozen(learner), ANGLES, measure),
         silence(2),
         steps=STEPS,
         burn_in=STEPS // 2,
