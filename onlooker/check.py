@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_floats", "as_places", "as_policy", "check_positive", "check_whole"]
+__all__ = ["as_floats", "as_places", "as_policy", "check_positive", "check_share", "check_whole"]
 
 # How far from probabilities a policy in single precision may be.
 ROUNDING = 1e-4
@@ -17,6 +17,14 @@ def check_positive(**numbers: float) -> None:
         real = isinstance(number, Real) and not isinstance(number, bool)
         if not (real and 0 < number < float("inf")):
             raise ValueError(f"{name} is {number!r}; it must be a positive number.")
+
+
+def check_share(**shares: float | None) -> None:
+    """Raise, by name, for a share that is neither None nor between 0 and 1, the ends left out."""
+    for name, share in shares.items():
+        real = isinstance(share, Real) and not isinstance(share, bool)
+        if share is not None and not (real and 0 < share < 1):
+            raise ValueError(f"{name} is {share!r}; give a share between 0 and 1, or None.")
 
 
 def check_whole(**numbers: float) -> None:

@@ -18,7 +18,7 @@ from jax import Array, lax
 from onlooker.inverse.base import Step
 from onlooker.noise import standard_normal
 from onlooker.observe.stream import LONGEST_BLOCK
-from onlooker.reward.accumulate import Moments
+from onlooker.reward.accumulate import Moments, accumulate
 
 __all__ = ["Plan", "State", "Sums", "advance", "chain_axis", "make_plan", "trace_rows", "zero_sums"]
 
@@ -162,7 +162,7 @@ def advance(plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, unti
         lanes = jnp.arange(plan.groups)[:, None] * plan.width + jnp.arange(plan.width) < plan.chains
         keep = counted[None, :, None] & lanes[:, None]
         accumulated = tuple(
-            accumulator.add(total, recorded, keep)
+            accumulate(accumulator, total, recorded, keep, steps - taken, steps)
             for accumulator, total in zip(plan.accumulators, sums.accumulated, strict=True)
         )
         moments = Moments().add(sums.moments, recorded, keep, state.about)

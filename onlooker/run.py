@@ -18,10 +18,10 @@ from onlooker.inverse.base import Info, InverseLearner, PoolInfo
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
 from onlooker.progress import interrupts
 from onlooker.progress import progress as progress_bar
-from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
+from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments, effective_count, weight_left
 from onlooker.reward.diagnostics import reported, rhat, warn_about_chains, warn_about_occupancy, warn_about_pools
 
-__all__ = ["Chains", "OnlookerWarning", "run"]
+__all__ = ["Chains", "OnlookerWarning", "Snapshot", "run"]
 
 # Seconds between two looks at the keyboard. An accelerator's calls hand back more.
 CALL_SECONDS = {"cpu": 0.25, "accelerator": 1.0}
@@ -33,6 +33,25 @@ CALL_COUNTS = 2**30
 
 class OnlookerWarning(UserWarning):
     """An answer that should not be trusted as it is; the same sentences are in the result's ``warnings``."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run as it was after so many steps.
+
+    Attributes
+    ----------
+    step
+        How many.
+    positions
+        (chain, dim): where the chains stood. With many of them a histogram of these is the reward at that moment.
+    histogram
+        What the grid had counted; with a forgetting rate, recently. ``None`` without a grid.
+    """
+
+    step: int
+    positions: np.ndarray
+    histogram: Histogram | None
 
 
 @dataclass
@@ -57,6 +76,8 @@ class Chains:
         Of all positions counted.
     diagnostics, warnings
         Numbers about the run, and sentences when they mean trouble.
+    history
+        The run as it was at some moments, if it was asked for.
     """
 
     learner: str
@@ -74,6 +95,7 @@ class Chains:
     covariance: np.ndarray
     diagnostics: dict[str, float]
     warnings: list[str] = field(default_factory=list)
+    history: list[Snapshot] = field(default_factory=list)
 
 
 def run(
@@ -89,6 +111,7 @@ def run(
     thin: int = 8,
     burn_in: int = 0,
     draws: int = 1000,
+    snapshots: int | None = None,
     dtype: Any = jnp.float32,
     progress: bool | None = None,
     label: str | None = None,
@@ -115,6 +138,9 @@ def run(
         Steps before counting begins.
     draws
         How many positions per chain to keep, at the most.
+    snapshots
+        How many moments of the run to keep in its ``history``: the ends of equal parts of it, or of the block of steps
+        (4096 at the most) that such an end falls in. For finer ones see `reward.over_time`.
     dtype
         float32, or float64 when JAX runs with x64 enabled.
     progress
@@ -125,6 +151,7 @@ def run(
     Ctrl-C ends the run early and hands back what has been done.
     """
     steps, chains, thin = _check(learner, stream, grid, steps, chains, thin, burn_in, draws, dtype)
+    check_whole(snapshots=1 if snapshots is None else snapshots)
     plan = make_plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, (grid, marginals))
     sentences = [*warn_about_occupancy(learner, stream), *warn_about_pools(stream)]
     state = _start(plan, learner, stream, seed, start)
@@ -132,16 +159,24 @@ def run(
     zeros = zero_sums(plan)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
 
+    # Steps at the ends of blocks.
+    moments = -(-np.linspace(0, steps, (snapshots or 0) + 1)[1:] // plan.block) * plan.block
+    pending = np.unique(np.minimum(moments, steps)).astype(int).tolist() if snapshots else []
+    history: list[Snapshot] = []
     done, began = 0, time.perf_counter()
     call, longest = 1, max(1, min(CALL_COUNTS * thin // chains, CALL_STEPS) // plan.block)
     try:
         with progress_bar(label or learner.name, steps, chains, progress) as report, interrupts() as interrupted:
             while done < steps and not interrupted():
                 called, first = time.perf_counter(), done == 0
-                until = min(done + call * plan.block, steps)
+                until = min(done + call * plan.block, *pending[:1], steps)
                 advanced = advance(plan, stream.data, state, trace, zeros, np.int32(until))
-                totals = jax.tree.map(lambda total, sums: total + np.asarray(sums), totals, advanced[2])
+                totals = _add(plan, totals, advanced[2], until - done)
                 (state, trace), done = advanced[:2], until
+                if pending and done == pending[0]:
+                    pending.pop(0)
+                    positions, histogram = chain_axis(plan, state.positions), _counted(plan, totals, done)[0]
+                    history.append(Snapshot(done, positions, histogram))
                 report(done)
                 # The first call also compiles: its seconds say nothing.
                 call = 1 if first else _next_call(call, time.perf_counter() - called, longest, plan.accelerator)
@@ -153,6 +188,7 @@ def run(
         sentences.append(f"interrupted after {done} of {steps} steps; the result is of those.")
     seconds = time.perf_counter() - began
     result = _finish(plan, learner, stream.shown, state, trace, totals, done, seconds, done < steps, sentences)
+    result.history = history
     for sentence in result.warnings:
         warnings.warn(f"{label or learner.name}: {sentence}", OnlookerWarning, stacklevel=2)
     return result
@@ -237,6 +273,29 @@ def _starts_inside(points: np.ndarray, learner: InverseLearner, chains: int, see
     return some[generator.choice(len(some), chains, p=likely)]
 
 
+def _add(plan: Plan, totals: Sums, sums: Sums, steps: int) -> Sums:
+    """Totals after a call of so many steps, what is to be forgotten less heavy by as many."""
+    faded = tuple(
+        total * weight_left(accumulator.forgetting, steps)
+        for accumulator, total in zip(plan.accumulators, totals.accumulated, strict=True)
+    )
+    return jax.tree.map(lambda total, new: total + np.asarray(new), totals._replace(accumulated=faded), sums)
+
+
+def _counted(plan: Plan, totals: Sums, done: int) -> tuple[Histogram | None, list[list[Histogram]] | None]:
+    """The grid's histogram and the marginals'."""
+    histogram, histograms = None, None
+    rows = done // plan.thin - plan.burn_in // plan.thin
+    for accumulator, counts in zip(plan.accumulators, totals.accumulated, strict=True):
+        worth = effective_count(accumulator.forgetting, max(rows, 0), plan.thin)
+        if isinstance(accumulator, Grid):
+            histogram = accumulator.histogram(counts, worth * plan.chains)
+        else:
+            per_histogram = 1 if accumulator.per_chain else plan.chains
+            histograms = accumulator.histograms(counts, worth * per_histogram)
+    return histogram, histograms
+
+
 def _finish(
     plan: Plan,
     learner: InverseLearner,
@@ -249,8 +308,7 @@ def _finish(
     interrupted: bool,
     sentences: list[str],
 ) -> Chains:
-    counted = dict(zip((type(accumulator) for accumulator in plan.accumulators), totals.accumulated, strict=True))
-    by_type = {type(accumulator): accumulator for accumulator in plan.accumulators}
+    histogram, marginals = _counted(plan, totals, done)
     mean, covariance = Moments().mean_and_covariance(totals.moments, np.asarray(state.about, float))
     first = plan.burn_in // plan.trace_every
     samples = chain_axis(plan, np.asarray(trace)[first : done // plan.trace_every])
@@ -261,7 +319,6 @@ def _finish(
         "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
         "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),
     }
-    grid, marginals = by_type.get(Grid), by_type.get(Marginals)
     return Chains(
         learner=learner.name,
         settings=dict(learner.settings),
@@ -272,8 +329,8 @@ def _finish(
         positions=positions,
         samples=samples,
         sample_every=plan.trace_every,
-        histogram=None if grid is None else grid.histogram(counted[Grid]),
-        marginals=None if marginals is None else marginals.histograms(counted[Marginals]),
+        histogram=histogram,
+        marginals=marginals,
         mean=mean,
         covariance=covariance,
         diagnostics=diagnostics,

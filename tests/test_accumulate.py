@@ -7,6 +7,7 @@ import pytest
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
 from onlooker.reward.distances import marginal_variations, total_variation, wasserstein
 from onlooker.reward.estimate import RewardEstimate
+from onlooker.reward.over_time import over_time
 
 
 @pytest.fixture
@@ -97,3 +98,22 @@ def test_bad_grids_are_refused():
         Grid.cube(1.0, 4)
     with pytest.raises(ValueError, match="empty"):
         _ = Histogram((np.linspace(0, 1, 3),), np.zeros(4)).probabilities
+
+
+def test_forgotten_histograms_weigh_by_age():
+    chains = random_walks()
+    for grid, every in ((Grid((-2.0,), (2.0,), 8, forgetting=0.03), 1), (Grid((-2.0,), (2.0,), 8), 1)):
+        found = list(over_time(chains, grid, grid.forgetting))
+        ages = np.arange(chains.shape[1])[::-1] / every
+        weights = np.ones(chains.shape[:2]) * (1 - 0.03) ** ages if grid.forgetting else (ages == 0) * np.ones((6, 1))
+        expected = np.histogram(chains[:, :, 0], bins=found[-1].edges[0], weights=weights)[0]
+        assert found[-1].inside == pytest.approx(expected)
+        assert found[-1].effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
+    with pytest.raises(ValueError, match=r"forgetting is 1\.5"):
+        Grid((0.0,), (1.0,), forgetting=1.5)
+    with pytest.raises(ValueError, match="forgetting is 0"):
+        Marginals(0.0, 1.0, forgetting=0)
+
+
+def random_walks():
+    return np.random.default_rng(0).standard_normal((6, 200, 1)).cumsum(axis=1) / 10

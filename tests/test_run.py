@@ -60,6 +60,35 @@ def test_how_a_run_is_cut_never_changes_it(seen, learner, monkeypatch):
     same(whole, run(learner, recorded(seen), **options))
 
 
+def test_a_grid_that_forgets_weighs_positions_by_age(seen, learner, monkeypatch):
+    rate = 2e-3
+    grid, marginals = (
+        Grid.cube(3.0, 2, bins=10, forgetting=rate),
+        Marginals(-3.0, 3.0, 10, per_chain=True, forgetting=rate),
+    )
+    options = {"chains": 30, "grid": grid, "marginals": marginals, "burn_in": 700, "draws": 1000, "snapshots": 3}
+    for blocks in (1, 10**6):
+        monkeypatch.setattr(runner, "_next_call", lambda *so_far, blocks=blocks: blocks)
+        chains = run(learner, recorded(seen), **options)
+        # Draws begin with the one whose interval of trace_every steps ends after the burn-in.
+        steps = 5000 - np.arange(chains.samples.shape[1])[::-1] * 8
+        counted = chains.samples[:, steps > 700]
+        weights = np.broadcast_to((1 - rate) ** (5000 - steps[steps > 700]), counted.shape[:2])
+        edges = chains.histogram.edges
+        expected = np.histogram2d(*counted.reshape(-1, 2).T, bins=edges, weights=weights.reshape(-1))[0]
+        assert chains.histogram.inside == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert chains.histogram.effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
+        own = np.histogram(counted[7, :, 1], bins=edges[1], weights=weights[7])[0]
+        assert chains.marginals[7][1].inside == pytest.approx(own, rel=1e-4, abs=1e-4)
+        assert chains.marginals[7][1].effective == pytest.approx(chains.histogram.effective / 30)
+        assert [snapshot.step for snapshot in chains.history] == [4096, 5000]
+        assert (chains.history[-1].histogram.counts == chains.histogram.counts).all()
+        assert chains.history[0].histogram.effective < chains.histogram.effective
+    earlier = run(learner, recorded(seen), **{**options, "steps": 4096, "snapshots": None})
+    assert (chains.history[0].positions == earlier.positions).all()
+    assert chains.history[0].histogram.counts == pytest.approx(earlier.histogram.counts, rel=1e-4)
+
+
 def test_a_shorter_run_is_the_beginning_of_a_longer_one(seen, learner):
     long = run(learner, recorded(seen), chains=3, draws=5000, thin=1)
     short = run(learner, recorded(seen), chains=3, draws=5000, thin=1, steps=4500)

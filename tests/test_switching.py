@@ -8,7 +8,7 @@ from onlooker.coordinates import spherical
 from onlooker.learners.cmdp import switched_states
 from onlooker.learners.policy_gradient import PolicyGradient, Score
 from onlooker.learners.reward import NoisyReward
-from onlooker.learners.switching import Switching
+from onlooker.learners.switching import Scheduled, Switching
 
 GENERATOR = [[-1.0, 1.0], [2.0, -2.0]]
 PAIR = (NoisyReward(1, lambda x: x[0], 0.0), NoisyReward(1, lambda x: -3 * x[0], 0.0))
@@ -45,11 +45,49 @@ def test_a_cmdp_whose_rewards_switch_has_another_optimum():
     ).all()
 
 
+def test_a_schedule_holds_for_every_lane_and_across_blocks():
+    reward = Scheduled(PAIR, times=(3, 7), regimes=(1, 0, 1))
+    carry, key, found = reward.begin(reward.data, jax.random.key(0), 5), jax.random.key(1), []
+    for _ in range(2):
+        carry, (path, _) = reward.draw(reward.data, carry, key, 5, 5)
+        found.append(np.asarray(path))
+    assert (np.concatenate(found) == np.array([1, 1, 1, 0, 0, 0, 0, 1, 1, 1])[:, None]).all()
+    assert reward.path(10).tolist() == [1, 1, 1, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_a_path_written_down_has_the_chain_s_dwell_times():
+    reward = Switching(PAIR, GENERATOR, 0.01, start=[0.0, 1.0])
+    schedule = reward.scheduled(400_000, seed=3)
+    assert schedule.regimes[0] == 1
+    assert (np.diff(schedule.regimes) != 0).all()
+    dwells = np.diff([0, *schedule.times])
+    # Geometric with means 1/.01 and 1/.02, which are also their deviations; 4.5 standard errors.
+    for regime, mean in ((0, 100), (1, 50)):
+        own = dwells[np.asarray(schedule.regimes[:-1]) == regime]
+        assert abs(own.mean() - mean) < 4.5 * mean / np.sqrt(len(own))
+    assert reward.scheduled(400_000, seed=3).times == schedule.times
+    assert Switching(PAIR, np.zeros((2, 2)), 1.0).scheduled(100).times == ()
+
+
+def test_bad_schedules():
+    with pytest.raises(ValueError, match="2 times need one more"):
+        Scheduled(PAIR, (3, 7), (0, 1))
+    for times in ((7, 3), (0, 3), (3, 3)):
+        with pytest.raises(ValueError, match="ascending"):
+            Scheduled(PAIR, times, (0, 1, 0))
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Scheduled(PAIR, (3,), (0, 2))
+
+
 def test_bad_generators():
     with pytest.raises(ValueError, match="generator has shape"):
         Switching(PAIR, [[0.0]], 0.1)
     with pytest.raises(ValueError, match="rate small enough"):
         Switching(PAIR, GENERATOR, 0.9)
+    with pytest.raises(ValueError, match="rows sum to zero"):
+        Switching(PAIR, [[-1.0, 1.1], [2.0, -2.0]], 1e-6)
+    with pytest.raises(ValueError, match="rate is -1"):
+        Switching(PAIR, GENERATOR, -1)
     with pytest.raises(ValueError, match="start is"):
         Switching(PAIR, GENERATOR, 0.1, start=[1.0])
     with pytest.raises(ValueError, match="different dimensions"):

@@ -3,6 +3,9 @@
 Each accumulator is three pure functions of arrays: ``init`` makes zeros, ``add`` takes positions of shape
 (groups, rows, dim, width) with the same-shaped ``keep`` (less dim) of those that count, and run.py sums what comes
 back in 64 bits, so that no count stops growing at 2²⁴ or overflows at 2³¹.
+
+A grid or marginals with a forgetting rate γ weigh a position of age k steps by (1 − γ)^k: what they count is the last
+1/γ steps or so, and R̂ read from them follows a reward that changes.
 """
 
 from dataclasses import dataclass
@@ -11,9 +14,42 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.check import check_whole
+from onlooker.check import check_share, check_whole
 
-__all__ = ["Grid", "Histogram", "Marginals", "Moments"]
+__all__ = ["Grid", "Histogram", "Marginals", "Moments", "accumulate", "effective_count", "weight_left"]
+
+
+def weight_left(forgetting: float | None, steps):
+    """(1 − γ)^steps, for numbers or arrays; 1 without forgetting."""
+    if forgetting is None:
+        return 1
+    exponent = np.log1p(-forgetting) * steps
+    return jnp.exp(exponent) if isinstance(exponent, Array) else np.exp(exponent)
+
+
+def effective_count(forgetting: float | None, count: float, every: int = 1) -> float:
+    """(Σw)²/Σw² of so many weights 1, q, q², … with q = (1 − γ)^every: how many equal ones they are worth."""
+    if forgetting is None or count == 0:
+        return float(count)
+    keep = np.exp(every * np.log1p(-forgetting))
+    last = keep**count
+    return float((1 - last) * (1 + keep) / ((1 + last) * (1 - keep)))
+
+
+def accumulate(
+    accumulator: "Grid | Marginals", counts: Array, positions: Array, keep: Array, ages: Array, steps: Array
+):
+    """Counts after so many more steps, with the positions whose ages (rows,) are given in steps."""
+    rate = accumulator.forgetting
+    if rate is None:
+        return accumulator.add(counts, positions, keep)
+    # Added up by themselves first: a weight may be too small to change the total, a block's is not.
+    fresh = accumulator.add(jnp.zeros_like(counts), positions, keep, weight_left(rate, jnp.maximum(ages, 0)))
+    return counts * weight_left(rate, steps) + fresh
+
+
+def _dtype(forgetting: float | None) -> type:
+    return np.int32 if forgetting is None else np.float32
 
 
 def _bins(position: Array, low: float, high: float, bins: int) -> Array:
@@ -25,11 +61,12 @@ def _bins(position: Array, low: float, high: float, bins: int) -> Array:
 
 @dataclass(frozen=True)
 class Grid:
-    """A joint histogram on a box, for dim ≤ 3: ``bins`` per axis and two overflow bins each."""
+    """A joint histogram on a box, for dim ≤ 3: ``bins`` per axis and two overflow bins each; it may forget."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
     bins: int = 40
+    forgetting: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.low) == len(self.high) <= 3:
@@ -37,55 +74,63 @@ class Grid:
         if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
             raise ValueError(f"grid runs from {self.low} to {self.high}; every low must be below its high.")
         check_whole(bins=self.bins)
+        check_share(forgetting=self.forgetting)
 
     @classmethod
-    def cube(cls, half_width: float, dim: int, bins: int = 40) -> "Grid":
-        return cls((-half_width,) * dim, (half_width,) * dim, bins)
+    def cube(cls, half_width: float, dim: int, bins: int = 40, forgetting: float | None = None) -> "Grid":
+        return cls((-half_width,) * dim, (half_width,) * dim, bins, forgetting)
 
     def init(self, dim: int, chains: int) -> np.ndarray:
-        return np.zeros((self.bins + 2) ** dim, np.int32)
+        return np.zeros((self.bins + 2) ** dim, _dtype(self.forgetting))
 
-    def add(self, counts: Array, positions: Array, keep: Array) -> Array:
+    def add(self, counts: Array, positions: Array, keep: Array, weights: Array | None = None) -> Array:
         cell = jnp.zeros((), jnp.int32)
         for axis, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
             cell = cell * (self.bins + 2) + _bins(positions[:, :, axis], low, high, self.bins)
-        return counts.at[jnp.where(keep, cell, counts.size)].add(1, mode="drop")
+        one = 1 if weights is None else jnp.broadcast_to(weights[:, None], cell.shape)
+        return counts.at[jnp.where(keep, cell, counts.size)].add(one, mode="drop")
 
-    def histogram(self, counts: np.ndarray) -> "Histogram":
-        edges = tuple(np.linspace(low, high, self.bins + 1) for low, high in zip(self.low, self.high, strict=True))
-        return Histogram(edges, counts.reshape((self.bins + 2,) * len(edges)))
+    @property
+    def edges(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.linspace(low, high, self.bins + 1) for low, high in zip(self.low, self.high, strict=True))
+
+    def histogram(self, counts: np.ndarray, effective: float | None = None) -> "Histogram":
+        return Histogram(self.edges, counts.reshape((self.bins + 2,) * len(self.low)), effective)
 
 
 @dataclass(frozen=True)
 class Marginals:
-    """A histogram of every coordinate on [low, high], pooled or for each chain by itself."""
+    """A histogram of every coordinate on [low, high], pooled or for each chain by itself; it may forget."""
 
     low: float
     high: float
     bins: int = 20
     per_chain: bool = False
+    forgetting: float | None = None
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise ValueError(f"marginals run from {self.low} to {self.high}; low must be below high.")
         check_whole(bins=self.bins)
+        check_share(forgetting=self.forgetting)
 
     def init(self, dim: int, chains: int) -> np.ndarray:
-        return np.zeros((chains if self.per_chain else 1, dim, self.bins + 2), np.int32)
+        return np.zeros((chains if self.per_chain else 1, dim, self.bins + 2), _dtype(self.forgetting))
 
-    def add(self, counts: Array, positions: Array, keep: Array) -> Array:
+    def add(self, counts: Array, positions: Array, keep: Array, weights: Array | None = None) -> Array:
         groups, _, dim, width = positions.shape
         cell = _bins(positions, self.low, self.high, self.bins) + (self.bins + 2) * jnp.arange(dim)[:, None]
         if self.per_chain:
             chain = jnp.arange(groups)[:, None, None, None] * width + jnp.arange(width)
             cell = cell + chain * (dim * (self.bins + 2))
         cell = jnp.where(keep[:, :, None], cell, counts.size)
-        return counts.reshape(-1).at[cell].add(1, mode="drop").reshape(counts.shape)
+        one = 1 if weights is None else jnp.broadcast_to(weights[:, None, None], cell.shape)
+        return counts.reshape(-1).at[cell].add(one, mode="drop").reshape(counts.shape)
 
-    def histograms(self, counts: np.ndarray) -> list[list["Histogram"]]:
+    def histograms(self, counts: np.ndarray, effective: float | None = None) -> list[list["Histogram"]]:
         """One list per chain (or one for all) of one histogram per coordinate."""
         edges = np.linspace(self.low, self.high, self.bins + 1)
-        return [[Histogram((edges,), coordinate) for coordinate in chain] for chain in counts]
+        return [[Histogram((edges,), coordinate, effective) for coordinate in chain] for chain in counts]
 
 
 @dataclass(frozen=True)
@@ -136,10 +181,18 @@ class Histogram:
         One array of bins + 1 edges per axis.
     counts
         Of shape (bins + 2, …); weights may be fractions.
+    effective
+        How many equally weighted positions the counts are worth, (Σw)²/Σw²; by default all of them. Positions of one
+        chain are correlated besides.
     """
 
     edges: tuple[np.ndarray, ...]
     counts: np.ndarray
+    effective: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.effective is None:
+            object.__setattr__(self, "effective", float(self.counts.sum()))
 
     @classmethod
     def of(cls, samples: np.ndarray, edges: tuple[np.ndarray, ...]) -> "Histogram":
@@ -167,7 +220,7 @@ class Histogram:
 
     def marginal(self, axis: int) -> "Histogram":
         others = tuple(other for other in range(self.counts.ndim) if other != axis)
-        return Histogram((self.edges[axis],), self.counts.sum(axis=others))
+        return Histogram((self.edges[axis],), self.counts.sum(axis=others), self.effective)
 
     def coarsen(self, factor: int) -> "Histogram":
         """Merge every ``factor`` bins, leaving the overflow bins."""
@@ -178,4 +231,4 @@ class Histogram:
                 raise ValueError(f"{bins} bins cannot be merged {factor} at a time.")
             starts = np.concatenate([[0], np.arange(1, bins + 1, factor), [bins + 1]])
             counts = np.add.reduceat(counts, starts, axis=axis)
-        return Histogram(tuple(edges[::factor] for edges in self.edges), counts)
+        return Histogram(tuple(edges[::factor] for edges in self.edges), counts, self.effective)
