@@ -4,33 +4,44 @@ Up to three dimensions everything that was seen is two sums over cosines (`field
 however long the past, and with a forgetting rate γ an observation of age k weighs (1 − γ)^k. When learners leave the
 box that the first ones set, the sums begin again with the last observations, which are kept. Above three dimensions
 these are all there is: the last 7/γ of them, equally weighted, and the fit is made anew when it is asked for.
+
+Whether the reward has jumped is watched all the time (`jump_watch`). With adaptive forgetting nothing is forgotten
+until it has, and then everything that came before.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from onlooker.check import as_places, check_whole
+from onlooker.check import as_places, check_share, check_whole
 from onlooker.field.ridge import fit_ridge
 from onlooker.field.smooth import SmoothSums, begin_smooth
+from onlooker.jump_watch import JumpWatch
 from onlooker.methods.options import Options
 from onlooker.methods.potential import from_potential
+from onlooker.observe.jumps import Jump
 from onlooker.observe.observation import Observations, observe
 from onlooker.observe.quality import inspect
 from onlooker.reconstruction import Potential, Reconstruction
+from onlooker.reward.accumulate import effective_count, weight_left
 
 __all__ = ["Observer"]
 
 METHODS = ("auto", "potential")
 # Observations before there is an answer; the first ones set the units.
 FIRST = 1000
+# Observations after a jump before there is one again, in up to three dimensions and above.
+AFTER_JUMP = {True: 200, False: FIRST}
+ADAPTIVE = "adaptive"
 # Observations kept as such: to begin again with when learners leave the box, and all there is above three dimensions.
 KEPT = {True: 20_000, False: 200_000}
 # The share of recent observations outside the box that makes it too small.
 MOST_OUTSIDE = 0.02
+# The weight left of what came before a jump that is worth saying.
+WORTH_SAYING = 0.05
 # One agent in five is held out, or one stretch of as many rows where nobody wrote down whose they are.
 HELD_OUT = 5
 STRETCH = 200
@@ -48,19 +59,22 @@ class Observer:
     chains
         How many chains of samples.
     forgetting
-        γ: the share of its weight that an observation loses with every later one; by default none.
+        γ: the share of its weight that an observation loses with every later one; by default none. Or "adaptive":
+        none until the reward is found to have jumped, then all that came before.
     seed
         Of everything random.
     """
 
     def __init__(
-        self, dim: int, method: str = "auto", chains: int = 256, forgetting: float | None = None, seed: int = 0
+        self, dim: int, method: str = "auto", chains: int = 256, forgetting: float | str | None = None, seed: int = 0
     ) -> None:
         check_whole(dim=dim, chains=chains)
         if method not in METHODS:
             raise ValueError(f"method is {method!r}; an Observer knows {' and '.join(METHODS)}.")
-        if forgetting is not None and not 0 < forgetting < 1:
-            raise ValueError(f"forgetting is {forgetting}; give a share between 0 and 1, or None.")
+        if isinstance(forgetting, str) and forgetting != ADAPTIVE:
+            raise ValueError(f"forgetting is {forgetting!r}; give a share between 0 and 1, {ADAPTIVE!r} or None.")
+        self._rate = None if isinstance(forgetting, str) else forgetting
+        check_share(forgetting=self._rate)
         self.dim, self.method, self.chains, self.forgetting, self.seed = dim, method, chains, forgetting, seed
         self.seen = 0
         self.refused = 0
@@ -68,6 +82,10 @@ class Observer:
         self._by_agent = True
         self._points, self._gradients = (np.zeros((0, dim)) for _ in range(2))
         self._held = np.zeros(0, bool)
+        self._watch = JumpWatch(dim)
+        # Observations that count: all, or those since the last jump.
+        self._since = 0
+        self._begun_with = 0
         self._sums: SmoothSums | None = None
         self._fit: Potential | None = None
         self._result: Reconstruction | None = None
@@ -86,25 +104,37 @@ class Observer:
         if new.dim != self.dim:
             raise ValueError(f"points has {new.dim} dimensions but the observer {self.dim}; give (n, {self.dim}).")
         self.refused += new.refused
-        held = self._held_out(new)
+        by_agent = self._agents_held_out(new)
         # In blocks that end at the same rows however they come.
         ends = np.arange(self.seen + FIRST - self.seen % FIRST, self.seen + len(new), FIRST) - self.seen
         for first, last in zip([0, *ends], [*ends, len(new)], strict=True):
             rows = slice(first, last)
-            self._learn(new.points[rows].astype(float), new.gradients[rows].astype(float), held[rows])
+            if by_agent is not None and self._by_agent:
+                held = by_agent[rows]
+            else:
+                held = self._stretches(self.seen, last - first)
+            self._learn(new.points[rows].astype(float), new.gradients[rows].astype(float), held)
         self._fit = self._result = None
 
     def reward(self, x: Any) -> np.ndarray:
-        """R̂ at x (n, dim), up to a constant; nan where no learner was."""
-        points = as_places(x, self.dim)
-        fit = self._potential()
-        return np.where(fit.explored(points), fit.value(points), np.nan)
+        """R̂ at x (n, dim), up to a constant; nan where no learner was, and everywhere just after a jump."""
+        return self._where_known(x, lambda fit, points: fit.value(points))
 
     def reward_error(self, x: Any) -> np.ndarray:
         """Standard error of R̂ at x (n, dim), of its difference from R̂'s mean over the data; given the basis."""
-        points = as_places(x, self.dim)
-        fit = self._potential()
-        return np.where(fit.explored(points), fit.error(points), np.nan)
+        return self._where_known(x, lambda fit, points: fit.error(points))
+
+    @property
+    def jumps(self) -> list[Jump]:
+        """When the reward jumped: ``at`` so many observations, noticed when so many had been ``found``."""
+        return list(self._watch.jumps)
+
+    @property
+    def effective_observations(self) -> float:
+        """How many equally weighted observations R̂ is worth now, (Σw)²/Σw²."""
+        if not self._low:
+            return float(len(self._points))
+        return effective_count(self._rate, self._since)
 
     @property
     def samples(self) -> np.ndarray:
@@ -119,81 +149,131 @@ class Observer:
         """All that `reconstruct` would say: samples, diagnostics, warnings, pictures, a file."""
         if self._result is None:
             fit = self._potential()
+            jumped = self._about_jumps()
             recent = Observations(self._points, self._gradients, None, None, self.refused, ())
             checked, doubts = inspect(recent)
             options = Options(1.0, self.chains, self.seed)
-            found = from_potential(fit, checked, doubts, options, 0.0)
-            self._result = replace(found, diagnostics={**found.diagnostics, "observations": self.seen})
+            found = from_potential(fit, checked, [*doubts, *jumped], options, 0.0)
+            counts = {
+                "observations": self.seen,
+                "effective_observations": self.effective_observations,
+                "jumps": self._watch.count,
+            }
+            self._result = replace(found, diagnostics={**found.diagnostics, **counts})
         return self._result
 
     def _learn(self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray) -> None:
         """Rows that do not go beyond a multiple of FIRST."""
         count = len(points)
         self.seen += count
+        self._since += count
         most = KEPT[self._low]
-        if self.forgetting is not None:
+        if self._rate is not None:
             # What weighs less than a thousandth is forgotten altogether.
-            most = min(most, max(FIRST, int(7 / self.forgetting)))
-        self._points, self._gradients, self._held = (
-            np.concatenate([old, new])[-most:]
-            for old, new in ((self._points, points), (self._gradients, gradients), (self._held, held))
-        )
+            most = min(most, max(FIRST, int(7 / self._rate)))
+        self._keep(most, points, gradients, held)
+        jumps = self._watch.learn(points, gradients)
+        if jumps and self.forgetting == ADAPTIVE:
+            self._since = self.seen - jumps[-1].at
+            self._keep(self._since)
+            self._sums, self._begun_with = None, 0
         if not self._low:
             return
         if self._sums is not None:
-            self._sums.forget(1 - self._keep**count)
-            self._sums.add(points, gradients, held, self._keep ** np.arange(count - 1, -1, -1.0))
-        if self.seen % FIRST == 0 and self._outgrown():
-            self._begin()
+            left = weight_left(self._rate, np.arange(count, -1, -1.0))
+            self._sums.forget(1 - left[0])
+            self._sums.add(points, gradients, held, left[1:])
+        if self.seen % FIRST == 0 and self._since >= AFTER_JUMP[True] and (self._outgrown() or self._doubled()):
+            held = self._split()
+            if held is not self._held and len(held) >= FIRST:
+                # Few agents, all or none of them held out: stretches of rows, from now on.
+                self._by_agent = False
+            self._held = held
+            self._sums, self._begun_with = self._begin(self._held), self._since
 
-    @property
-    def _keep(self) -> float:
-        """What is left of an observation's weight after the next one."""
-        return 1.0 if self.forgetting is None else 1 - self.forgetting
+    def _keep(self, most: int, *new: np.ndarray) -> None:
+        """The last rows, with new points, gradients and which of them are held out, if any."""
+        kept = (self._points, self._gradients, self._held)
+        rows = kept if not new else tuple(np.concatenate(both) for both in zip(kept, new, strict=True))
+        self._points, self._gradients, self._held = (part[max(len(part) - most, 0) :] for part in rows)
 
     def _outgrown(self) -> bool:
         sums = self._sums
         return sums is None or sums.outside > MOST_OUTSIDE * (sums.train.count + sums.held.count)
 
-    def _begin(self) -> None:
-        """Sums in the units, and over the box, of the observations that are kept."""
+    def _doubled(self) -> bool:
+        """Whether all that counts is still kept, and is twice what the sums were begun with."""
+        return 2 * self._begun_with <= self._since == len(self._points)
+
+    def _begin(self, held: np.ndarray) -> SmoothSums | None:
+        """Sums in the units, and over the box, of the observations that are kept; none if these never move."""
         if not np.ptp(self._points, axis=0).all():
-            return
-        held = self._held
-        if not 0.02 < held.mean() < 0.6:
-            # Few agents, all or none of them held out: stretches of rows, from now on.
-            self._by_agent = False
-            held = self._held = self._stretches(self.seen - len(self._points), len(self._points))
-        self._sums = begin_smooth(self._points, self._gradients, held, self.seed)
-        age = np.arange(len(self._points) - 1, -1, -1.0)
-        self._sums.add(self._points, self._gradients, held, self._keep**age)
+            return None
+        sums = begin_smooth(self._points, self._gradients, held, self.seed)
+        ages = np.arange(len(held) - 1, -1, -1.0)
+        sums.add(self._points, self._gradients, held, weight_left(self._rate, ages))
+        return sums
+
+    def _split(self) -> np.ndarray:
+        """Which of the rows that are kept are held out: as they came or, where that is all or none, stretches."""
+        if 0.02 < self._held.mean() < 0.6:
+            return self._held
+        count = len(self._held)
+        return np.arange(count) * HELD_OUT**2 // count % HELD_OUT == HELD_OUT - 1
+
+    def _where_known(self, x: Any, answer: Callable[[Potential, np.ndarray], np.ndarray]) -> np.ndarray:
+        points = as_places(x, self.dim)
+        if self._just_jumped():
+            return np.full(len(points), np.nan)
+        fit = self._potential()
+        return np.where(fit.explored(points), answer(fit, points), np.nan)
+
+    def _just_jumped(self) -> bool:
+        return self.seen >= FIRST and self._since < AFTER_JUMP[self._low]
+
+    def _about_jumps(self) -> list[str]:
+        """What to say of jumps that R̂ still remembers."""
+        if not self._watch.jumps or self.forgetting == ADAPTIVE:
+            return []
+        ago = self.seen - self._watch.jumps[-1].at
+        left = float(weight_left(self._rate, ago))
+        if left < WORTH_SAYING:
+            return []
+        return [
+            f"the reward jumped {ago} observations ago, and what came before still has "
+            f"{100 * left:.0f} % of its weight: R̂ is a mixture of rewards. Use forgetting={ADAPTIVE!r}."
+        ]
 
     def _potential(self) -> Potential:
         if self.seen < FIRST:
             raise ValueError(f"the observer has seen {self.seen} observations; it needs {FIRST} before it answers.")
+        if self._just_jumped():
+            raise ValueError(
+                f"the reward has jumped and the observer has seen {self._since} observations since; it needs "
+                f"{AFTER_JUMP[self._low]} before it answers."
+            )
         if self._fit is None:
             if not np.ptp(self._points, axis=0).all():
                 flat = int(np.argmin(np.ptp(self._points, axis=0)))
                 raise ValueError(f"points never move along coordinate {flat}; leave it out.")
-            if self._low and self._sums is None:
-                self._begin()
-            if self._sums is not None:
-                self._fit = self._sums.fit()
+            sums = self._sums or (self._begin(self._split()) if self._low else None)
+            if sums is not None:
+                self._fit = sums.fit()
             else:
                 self._fit = fit_ridge(self._points, self._gradients, self._held, self.seed)
         return self._fit
 
-    def _held_out(self, new: Observations) -> np.ndarray:
-        """Whole agents, known by their names, or stretches of rows."""
-        if new.agents is None or not self._by_agent:
-            return self._stretches(self.seen, len(new))
+    def _agents_held_out(self, new: Observations) -> np.ndarray | None:
+        """Which rows are held out because their agents are, known by their names; none if nobody wrote these down."""
+        if new.agents is None:
+            return None
         names, which = np.unique(new.agents, return_inverse=True)
         chosen = np.array([crc32(f"{self.seed}/{name}".encode()) % HELD_OUT == 0 for name in names])
         return chosen[which]
 
     def _stretches(self, first: int, count: int) -> np.ndarray:
         # Short enough for several to be remembered at any time.
-        length = STRETCH if self.forgetting is None else max(1, min(STRETCH, int(0.1 / self.forgetting)))
+        length = STRETCH if self._rate is None else max(1, min(STRETCH, int(0.1 / self._rate)))
         return (first + np.arange(count)) // length % HELD_OUT == HELD_OUT - 1
 
 

@@ -187,12 +187,38 @@ class CosineFit:
         order, found = self.coefficients.shape[0], [np.zeros(0)]
         for first in range(0, len(points), CHUNK):
             waves = [_waves(angle, order)[0] for angle in self.box.angles(points[first : first + CHUNK]).T]
-            # One axis after the other: no product of waves is ever as large as the coefficients.
-            total = np.tensordot(waves[0], self.coefficients, (0, 0)).T
-            for wave in reversed(waves[1:]):
-                total = (total * wave.reshape(order, *(1,) * (total.ndim - 2), -1)).sum(axis=0)
-            found.append(total)
+            found.append(self._combined(waves))
         return np.concatenate(found)
+
+    def gradient(self, points: np.ndarray) -> np.ndarray:
+        """At points (n, dim) in the box."""
+        order, found = self.coefficients.shape[0], [np.zeros((0, points.shape[1]))]
+        for first in range(0, len(points), CHUNK):
+            waves = [_waves(angle, order) for angle in self.box.angles(points[first : first + CHUNK]).T]
+            slopes = []
+            for axis, rate in enumerate(self.box.rate):
+                factors = [cosine for cosine, _ in waves]
+                factors[axis] = -(np.arange(order) * rate)[:, None] * waves[axis][1]
+                slopes.append(self._combined(factors))
+            found.append(np.stack(slopes, axis=1))
+        return np.concatenate(found)
+
+    def without(self, sums: CosineSums) -> "CosineFit":
+        """The fit to all observations but those behind the sums, under the same prior; its error bars are left."""
+        upper = np.triu(self.factor[0])
+        matrix, known = upper.T @ upper, self.coefficients.reshape(-1)[1:]
+        towards = matrix @ known - sums.towards.reshape(-1)[1:]
+        solved = cho_solve(cho_factor(matrix - sums.normal_matrix()), towards)
+        return replace(self, coefficients=np.concatenate([[0.0], solved]).reshape(self.coefficients.shape))
+
+    def _combined(self, waves: Sequence[np.ndarray]) -> np.ndarray:
+        """Σ_p c_p Π_i wave_i[p_i], (n,)."""
+        order = self.coefficients.shape[0]
+        # One axis after the other: no product of waves is ever as large as the coefficients.
+        total = np.tensordot(waves[0], self.coefficients, (0, 0)).T
+        for wave in reversed(waves[1:]):
+            total = (total * wave.reshape(order, *(1,) * (total.ndim - 2), -1)).sum(axis=0)
+        return total
 
     def error(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
         """Standard error of R̂(x) − its mean over the points ``about``, given the basis."""

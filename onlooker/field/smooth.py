@@ -1,7 +1,7 @@
 """R̂ = a quadratic + cosines inside the support of the data, a wall outside: the fit in up to three dimensions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,6 +71,20 @@ class SmoothPotential:
 
     def _value(self, inside: np.ndarray) -> np.ndarray:
         return self.trend.value(inside) + self.unit * self.cosines.value(inside)
+
+    def gradient(self, points: np.ndarray) -> np.ndarray:
+        """∇R̂ at points (n, dim) in the box."""
+        inside = self._scaled(points)
+        return (self.trend.gradient(inside) + self.unit * self.cosines.gradient(inside)) / self.spread
+
+    def without(self, points: np.ndarray, gradients: np.ndarray) -> "SmoothPotential":
+        """The fit to all observations but these (n, dim), with the same quadratic and prior."""
+        scaled = self._scaled(points)
+        inside = self.cosines.box.holds(scaled)
+        rest = (gradients * self.spread - self.trend.gradient(scaled)) / self.unit
+        sums = CosineSums(self.cosines.box, self.cosines.coefficients.shape[0])
+        sums.add(scaled[inside], rest[inside])
+        return replace(self, cosines=self.cosines.without(sums))
 
     def log_density(self, points: np.ndarray, beta: float) -> np.ndarray:
         """βR̂ at points (n, dim), less a wall e + 2e² outside the support."""
@@ -177,8 +191,9 @@ def begin_smooth(
     held: np.ndarray,
     seed: int = 0,
     interval: tuple[float, float] | None = None,
+    order: int | None = None,
 ) -> SmoothSums:
-    """Empty sums, for points and gradients like these (n, dim).
+    """Empty sums, for points and gradients like these (n, dim), of so many cosines per axis.
 
     With an ``interval`` every coordinate lives in it and R is even about both its ends: cosines on just that box are
     even there too, and no quadratic is wanted.
@@ -197,7 +212,7 @@ def begin_smooth(
     else:
         trend = no_quadratic(dim)
     unit = float(np.sqrt(np.mean((slopes - trend.gradient(scaled)) ** 2))) or 1.0
-    train, out = (CosineSums(box, ORDERS[dim]) for _ in range(2))
+    train, out = (CosineSums(box, order or ORDERS[dim]) for _ in range(2))
     typical = points[np.random.default_rng(seed).integers(0, len(points), 500)].astype(float)
     counts = np.zeros((CELLS[dim],) * dim)
     return SmoothSums(centre, spread, box, trend, len(scaled), unit, train, out, counts, typical)

@@ -22,7 +22,7 @@ __all__ = ["Grid", "Histogram", "Marginals", "Moments", "accumulate", "effective
 def weight_left(forgetting: float | None, steps):
     """(1 − γ)^steps, for numbers or arrays; 1 without forgetting."""
     if forgetting is None:
-        return 1
+        return np.ones_like(steps) if isinstance(steps, np.ndarray) else 1
     exponent = np.log1p(-forgetting) * steps
     return jnp.exp(exponent) if isinstance(exponent, Array) else np.exp(exponent)
 

@@ -1,0 +1,129 @@
+"""When did the reward jump? Gradients, as they come, against those expected from the ones before, in bounded memory.
+
+After the first few hundred rows, and again whenever their number has doubled, a small fit (`field.expected`) learns
+what to expect, and `observe.jumps` tests all later rows against it. After an alarm only the rows since the jump are
+kept, and all begins anew.
+"""
+
+from collections import deque
+
+import numpy as np
+
+from onlooker.check import check_share, check_whole
+from onlooker.field.expected import Expected, fit_expected
+from onlooker.observe.jumps import WINDOWS, Jump, JumpTest, correlation_times, score_count
+
+__all__ = ["FALSE_ALARMS", "JumpWatch"]
+
+# Per observation.
+FALSE_ALARMS = 1e-6
+# Rows before anything is expected: so many, or so many for each score that is tested.
+FEWEST, PER_SCORE = 256, 10
+# Independent rows that these must be worth, or a third as many for each score, and how many are plenty: ten consecutive
+# steps of an agent are little more than one.
+FEWEST_INDEPENDENT, PLENTY = 60, 1000
+# Rows that the expectation is made from, or up to so many numbers when they are not independent; and how many rows
+# later it is made anew at the latest.
+ROWS, NUMBERS = 1 << 13, 1 << 17
+LATEST = 1 << 18
+# Jumps remembered.
+REMEMBERED = 1000
+
+
+class JumpWatch:
+    """Notices jumps of a reward.
+
+    Parameters
+    ----------
+    dim
+        Dimension of the points.
+    false_alarms
+        With which probability, per observation, chance may raise an alarm, at the most.
+    """
+
+    def __init__(self, dim: int, false_alarms: float = FALSE_ALARMS) -> None:
+        check_whole(dim=dim)
+        check_share(false_alarms=false_alarms)
+        self.dim, self.false_alarms = dim, false_alarms
+        self.seen = 0
+        self.count = 0
+        self.jumps: deque[Jump] = deque(maxlen=REMEMBERED)
+        self._fewest = max(FEWEST, PER_SCORE * score_count(dim))
+        self._fewest_independent = max(FEWEST_INDEPENDENT, PER_SCORE * score_count(dim) // 3)
+        self._points, self._gradients = (np.zeros((0, dim)) for _ in range(2))
+        self._since = 0
+        self._renewal = self._fewest
+        self._expected: Expected | None = None
+        self._test: JumpTest | None = None
+
+    @property
+    def since(self) -> int:
+        """How many observations came after the last jump, or altogether."""
+        return self._since
+
+    def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
+        """The next rows (n, dim), in the order they were made; the jumps noticed with them."""
+        found = []
+        while len(points):
+            some = min(len(points), self._renewal - self._since)
+            alarm = self._alarm(points[:some], gradients[:some])
+            taken = some if alarm is None else alarm + 1
+            self._take(points[:taken], gradients[:taken])
+            later = 0 if alarm is not None else None
+            while later is not None or self._since >= self._renewal:
+                if later is not None:
+                    found.append(self._begin_anew(later))
+                later = self._renew() if self._since >= self._renewal else None
+            points, gradients = points[taken:], gradients[taken:]
+        return found
+
+    def _alarm(self, points: np.ndarray, gradients: np.ndarray) -> int | None:
+        if self._test is None or self._expected is None:
+            return None
+        residuals = gradients - self._expected.gradient(points)
+        return self._test.update(points, residuals, self._expected.explored(points))
+
+    def _take(self, points: np.ndarray, gradients: np.ndarray) -> None:
+        most = max(NUMBERS // self.dim, ROWS)
+        self._points = np.concatenate([self._points, points])[-most:]
+        self._gradients = np.concatenate([self._gradients, gradients])[-most:]
+        self._since += len(points)
+        self.seen += len(points)
+
+    def _begin_anew(self, later: int) -> Jump:
+        """After an alarm so many rows ago: with the rows since the jump."""
+        assert self._test is not None
+        after, statistic = self._test.locate()
+        after += later
+        jump = Jump(self.seen - after, self.seen, statistic, self._test.threshold)
+        self.jumps.append(jump)
+        self.count += 1
+        self._points, self._gradients = self._points[-after:], self._gradients[-after:]
+        self._since, self._renewal = after, self._fewest
+        self._expected = self._test = None
+        return jump
+
+    def _renew(self) -> int | None:
+        """Learn what to expect from the rows kept but the last, and test these; how many rows ago was the alarm?"""
+        self._renewal = min(2 * self._since, self._since + LATEST)
+        last = min(int(WINDOWS[-1]), len(self._points) // 4)
+        rows = self._enough(len(self._points) - last)
+        if rows is None:
+            self._expected = self._test = None
+            return None
+        points, gradients = (part[:-last][-rows:] for part in (self._points, self._gradients))
+        self._expected = fit_expected(points, gradients)
+        known = self._expected.explored(points)
+        scale = float(np.sqrt(np.mean(gradients**2)))
+        self._test = JumpTest(points[known], self._expected.residuals[known], scale, self.false_alarms)
+        alarm = self._alarm(self._points[-last:], self._gradients[-last:])
+        return None if alarm is None else last - 1 - alarm
+
+    def _enough(self, most: int) -> int | None:
+        """How many rows before the last tell what to expect: as few as are plenty; none if all are not enough."""
+        rows = min(most, ROWS)
+        while True:
+            worth = rows / correlation_times(self._points[-rows - (len(self._points) - most) :][:rows])[0]
+            if worth >= PLENTY or rows == most:
+                return rows if worth >= self._fewest_independent else None
+            rows = min(2 * rows, most)

@@ -1,0 +1,203 @@
+"""Has the reward jumped? ‖Σ_{last w} (s − s̄)‖² of the scores s of what the gradients leave unexplained, for many w.
+
+When R changes by b·z + ½zᵀHz, the residual e = g − ∇R̂(θ) of the gradients predicted so far gets the mean b + Hz, and
+the scores e_i, z_i e_i and z_i e_j + z_j e_i get one too (z are the points in units of their spread). Whitened by
+their covariance over rows before, the sum of the last w of them, squared, over w(1 + w/n)κ_w is Hotelling's T² when
+nothing has changed: n is the number of rows before, whose mean s̄ is uncertain as well, and κ_w ≥ 1 by how much more
+sums of w rows really vary there. An alarm is a T² that chance exceeds with the probability asked for. This is the
+window-limited generalised likelihood ratio of Willsky & Jones (1976): unlike Page–Hinkley or CUSUM it needs not be told
+how large a jump is, nor of which gradient.
+
+Consecutive rows of one agent are one place seen many times; where rows are alike over a stretch, w counts such
+stretches. Whitened scores longer than √p + ½ are shortened to that: no row and no agent, however odd, raises an alarm
+alone. A change of R that no quadratic resembles has no mean score, and is not seen.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import f as f_distribution
+
+__all__ = ["WINDOWS", "Jump", "JumpTest", "correlation_times", "score_count"]
+
+# How many of the last rows are summed.
+WINDOWS = 2 ** np.arange(4, 11)
+# Sums of w rows vary by κ_w, measured on so many of them at least.
+FEWEST_SUMS = 32
+# Autocorrelations below so many standard errors are chance.
+CHANCE = 4.0
+# How far beyond √p a whitened score may reach.
+REACH = 0.5
+# What is left, at the least, of the deviation of scores when long ones are shortened: wilder ones count for less.
+SHORTENED = 0.5
+# Changes of the gradients by less than this share of them are left to the fit.
+TOLERANCE = 0.05
+# All pairs of coordinates have a score up to this dimension, above it each coordinate its own.
+PAIRS_UP_TO = 3
+
+
+class Jump(NamedTuple):
+    """A change of the reward.
+
+    Attributes
+    ----------
+    at
+        How many observations came before it, as far as can be told.
+    found
+        How many had been seen when it was noticed.
+    statistic
+        T², and the threshold it exceeded.
+    """
+
+    at: int
+    found: int
+    statistic: float
+    threshold: float
+
+
+class JumpTest:
+    """Watches rows one after the other, against others that came before.
+
+    Parameters
+    ----------
+    points, residuals
+        (n, dim): the rows before, and what a prediction that does not know them left of their gradients.
+    scale
+        Size of the gradients.
+    false_alarms
+        With which probability, per row, chance may raise an alarm, at the most.
+    """
+
+    def __init__(self, points: np.ndarray, residuals: np.ndarray, scale: float, false_alarms: float) -> None:
+        self._centre, spread = points.mean(axis=0), points.std(axis=0)
+        self._spread = np.where(spread > 0, spread, 1.0)
+        together, run = correlation_times(points)
+        self.unit = 1 << int(np.log2(run))
+        sums = _block_sums(_scores((points - self._centre) / self._spread, residuals), self.unit)
+        self._first = _whitener(sums, TOLERANCE * scale * self.unit)
+        short = _shorten(sums @ self._first)
+        self._mean = short.mean(axis=0)
+        self._second = _whitener(short - self._mean, SHORTENED)
+        before = (short - self._mean) @ self._second
+        count, size = before.shape
+        self.windows = WINDOWS[np.maximum(2 * WINDOWS, 32) <= max(count, 32)]
+        self._divisors = self.windows * (1 + self.windows / count) * _excess(before, self.windows, together / run)
+        freedom = count - size
+        tail = f_distribution.isf(self.unit * false_alarms / len(self.windows), size, freedom)
+        self.threshold = float(size * (count - 1) / freedom * tail)
+        self._pending = np.zeros((0, size))
+        self._sums = np.zeros((1, size))
+        self._statistic = 0.0
+
+    def update(self, points: np.ndarray, residuals: np.ndarray, known: np.ndarray) -> int | None:
+        """The next rows (n, dim); the first one at which there is an alarm, if any: later ones are not taken in.
+
+        Rows that are not ``known``, where nothing can be predicted, say nothing.
+        """
+        scores = np.where(known[:, None], _scores((points - self._centre) / self._spread, residuals), 0)
+        begun = len(self._pending)
+        scores = np.concatenate([self._pending, scores])
+        whole = len(scores) // self.unit * self.unit
+        self._pending = scores[whole:]
+        alarm = self._add((_shorten(_block_sums(scores, self.unit) @ self._first) - self._mean) @ self._second)
+        if alarm is None:
+            return None
+        self._pending = scores[:0]
+        return (alarm + 1) * self.unit - 1 - begun
+
+    def _add(self, units: np.ndarray) -> int | None:
+        """Whitened units; the first one at which there is an alarm, if any."""
+        past = len(self._sums)
+        sums = np.concatenate([self._sums, self._sums[-1] + np.cumsum(units, axis=0)])
+        alarm: int | None = None
+        for width, divisor in zip(self.windows, self._divisors, strict=True):
+            first = max(past, width)
+            apart = sums[first:] - sums[first - width : -width]
+            statistic = np.einsum("np,np->n", apart, apart) / divisor
+            above = np.flatnonzero(statistic > self.threshold)[:1]
+            if above.size and (alarm is None or above[0] + first - past < alarm):
+                alarm, self._statistic = int(above[0]) + first - past, float(statistic[above[0]])
+        if alarm is not None:
+            sums = sums[: past + alarm + 1]
+        keep = sums[-int(self.windows[-1]) - 1 :]
+        # Counted from the oldest sum that is kept: they never grow.
+        self._sums = keep - keep[0]
+        return alarm
+
+    def locate(self) -> tuple[int, float]:
+        """After an alarm: how many of the last rows came after the jump, most likely, and T²."""
+        # The likeliest time of a change of mean among the units kept, by the same statistic for any width.
+        widths = np.arange(1, len(self._sums))
+        divisors = np.interp(widths, self.windows, self._divisors / self.windows) * widths
+        apart = self._sums[-1] - self._sums[-2::-1]
+        after = int(widths[np.argmax(np.einsum("np,np->n", apart, apart) / divisors)])
+        return after * self.unit, self._statistic
+
+
+def score_count(dim: int) -> int:
+    """p."""
+    return 2 * dim + (dim * (dim - 1) // 2 if dim <= PAIRS_UP_TO else 0)
+
+
+def correlation_times(points: np.ndarray) -> tuple[float, float]:
+    """τ = 1 + 2Σρ_k of rows (n, dim), worth n/τ independent ones; and the same up to the first lag without correlation.
+
+    Agents one after the other have both; agents that take turns are alike at long lags only, and consecutive rows of
+    theirs are as good as independent.
+    """
+    count = len(points)
+    spread = points.std(axis=0)
+    scaled = (points - points.mean(axis=0))[:, spread > 0] / spread[spread > 0]
+    power = np.abs(np.fft.rfft(scaled, 2 * count, axis=0)) ** 2
+    correlation = np.fft.irfft(power, axis=0)[1 : count // 2] / count
+    correlation[correlation < CHANCE / np.sqrt(count)] = 0
+    unbroken = np.cumprod(correlation > 0, axis=0) * correlation
+    whole, run = (1 + 2 * float(part.sum(axis=0).max(initial=0)) for part in (correlation, unbroken))
+    return whole, run
+
+
+def _block_sums(rows: np.ndarray, width: int) -> np.ndarray:
+    """Sums of so many rows each, none in two."""
+    sums = len(rows) // width
+    return rows[: sums * width].reshape(sums, width, -1).sum(axis=1)
+
+
+def _scores(scaled: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """e_i, z_i e_i and, in few dimensions, z_i e_j + z_j e_i."""
+    dim = residuals.shape[1]
+    columns = [residuals, scaled * residuals]
+    if dim <= PAIRS_UP_TO:
+        columns += [
+            (scaled[:, one] * residuals[:, other] + scaled[:, other] * residuals[:, one])[:, None]
+            for one in range(dim)
+            for other in range(one)
+        ]
+    return np.concatenate(columns, axis=1)
+
+
+def _shorten(whitened: np.ndarray) -> np.ndarray:
+    length = np.sqrt(np.einsum("np,np->n", whitened, whitened))
+    longest = np.sqrt(whitened.shape[1]) + REACH
+    return whitened * np.minimum(1, longest / np.maximum(length, longest))[:, None]
+
+
+def _whitener(rows: np.ndarray, floor: float) -> np.ndarray:
+    """W with (rows W) of covariance I; no direction has a deviation below the floor."""
+    variances, axes = np.linalg.eigh(rows.T @ rows / len(rows))
+    return axes / np.sqrt(np.maximum(variances, max(floor, 1e-150) ** 2))
+
+
+def _excess(before: np.ndarray, windows: np.ndarray, most: float) -> np.ndarray:
+    """κ_w ≥ 1: the variance of sums of w units over that of independent ones.
+
+    Where there are too few sums to tell, it grows with w up to that of the points themselves.
+    """
+    count = len(before)
+    found = [1.0]
+    for width in windows:
+        if count // width >= FEWEST_SUMS:
+            blocks = _block_sums(before, width)
+            found.append(max(found[-1], float((blocks**2).mean()) / width / (1 - width / count)))
+        else:
+            found.append(max(found[-1], min(2 * found[-1], most)))
+    return np.array(found[1:])
