@@ -38,7 +38,7 @@ class JumpWatch:
     dim
         Dimension of the points.
     false_alarms
-        With which probability, per observation, chance may raise an alarm, at the most.
+        With which probability, per observation, chance may raise an alarm, see `JumpTest`.
     """
 
     def __init__(self, dim: int, false_alarms: float = FALSE_ALARMS) -> None:
@@ -107,15 +107,15 @@ class JumpWatch:
         """Learn what to expect from the rows kept but the last, and test these; how many rows ago was the alarm?"""
         self._renewal = min(2 * self._since, self._since + LATEST)
         last = min(int(WINDOWS[-1]), len(self._points) // 4)
-        rows = self._enough(len(self._points) - last)
-        if rows is None:
+        count = self._enough(len(self._points) - last)
+        if count is None:
             self._expected = self._test = None
             return None
-        points, gradients = (part[:-last][-rows:] for part in (self._points, self._gradients))
+        points, gradients = (part[:-last][-count:] for part in (self._points, self._gradients))
         self._expected = fit_expected(points, gradients)
         known = self._expected.explored(points)
-        scale = float(np.sqrt(np.mean(gradients**2)))
-        self._test = JumpTest(points[known], self._expected.residuals[known], scale, self.false_alarms)
+        rows = (points[known], self._expected.residuals[known], gradients[known])
+        self._test = JumpTest(*rows, self.false_alarms)
         alarm = self._alarm(self._points[-last:], self._gradients[-last:])
         return None if alarm is None else last - 1 - alarm
 

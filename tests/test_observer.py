@@ -40,9 +40,10 @@ def test_a_reward_at_any_time():
     assert np.isnan(live.reward([[40.0, 40.0]])).all()
 
 
-def test_one_by_one_or_all_at_once():
+@pytest.mark.parametrize("forgetting", [1e-3, "adaptive"])
+def test_one_by_one_or_all_at_once(forgetting):
     seen = watch(agents=50)
-    options = {"dim": 2, "forgetting": 1e-3}
+    options = {"dim": 2, "forgetting": forgetting}
     many, one = onlooker.Observer(**options), onlooker.Observer(**options)
     many.learn_many(seen.points[:1500], seen.gradients[:1500], seen.agents[:1500])
     for row in range(1500):
@@ -61,6 +62,47 @@ def test_it_forgets_when_told_to():
         errors[forgetting] = np.nanstd(live.reward(X) - bowl(X, 1.0))
     assert errors[5e-4] < 0.1
     assert errors[None] > 0.4
+
+
+def test_it_forgets_by_itself_when_the_reward_jumps():
+    before, after = watch(), watch(shift=1.0, seed=1)
+    live, told = onlooker.Observer(dim=2, forgetting="adaptive"), onlooker.Observer(dim=2)
+    for seen in (before, after):
+        for each in (live, told):
+            each.learn_many(seen.points, seen.gradients, seen.agents)
+    (jump,) = live.jumps
+    assert 19_000 < jump.at <= 20_200
+    assert live.effective_observations == 40_000 - jump.at
+    assert np.nanstd(live.reward(X) - bowl(X, 1.0)) < 0.1
+    assert not any("jumped" in warning for warning in live.warnings)
+    # Without it, it says so.
+    assert np.nanstd(told.reward(X) - bowl(X, 1.0)) > 0.4
+    assert any("jumped" in warning and "adaptive" in warning for warning in told.warnings)
+    assert told.reconstruction().diagnostics["jumps"] == 1
+
+
+def test_just_after_a_jump_nothing_is_known():
+    points = np.random.default_rng(0).standard_normal((3000, 1))
+    live = onlooker.Observer(dim=1, forgetting="adaptive")
+    live.learn_many(points[:2500], -points[:2500])
+    live.learn_many(points[2500:2550], -points[2500:2550] + 5)
+    assert len(live.jumps) == 1
+    assert np.isnan(live.reward([[0.0]])).all()
+    with pytest.raises(ValueError, match="has jumped and the observer has seen"):
+        _ = live.samples
+    live.learn_many(points[2550:], -points[2550:] + 5)
+    assert live.reward([[2.0], [0.0]]) @ [1, -1] == pytest.approx(8.0, abs=0.1)
+
+
+def test_a_question_changes_nothing():
+    """What was asked for, and when, leaves no trace in later answers."""
+    seen, asked, silent = watch(agents=100), *(onlooker.Observer(dim=2, forgetting="adaptive") for _ in range(2))
+    for first in range(0, 4000, 1250):
+        rows = slice(first, first + 1250)
+        for live in (asked, silent):
+            live.learn_many(seen.points[rows], seen.gradients[rows], seen.agents[rows])
+        asked.reward(X)
+    assert (asked.reward(X) == silent.reward(X)).all()
 
 
 def test_learners_that_leave_the_box_enlarge_it():

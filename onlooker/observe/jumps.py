@@ -62,19 +62,20 @@ class JumpTest:
     ----------
     points, residuals
         (n, dim): the rows before, and what a prediction that does not know them left of their gradients.
-    scale
-        Size of the gradients.
+    gradients
+        (n, dim): these themselves; what is small beside them is not tested.
     false_alarms
-        With which probability, per row, chance may raise an alarm, at the most.
+        With which probability, per row, chance may raise an alarm; nearly so for residuals that are not normal.
     """
 
-    def __init__(self, points: np.ndarray, residuals: np.ndarray, scale: float, false_alarms: float) -> None:
+    def __init__(self, points: np.ndarray, residuals: np.ndarray, gradients: np.ndarray, false_alarms: float) -> None:
         self._centre, spread = points.mean(axis=0), points.std(axis=0)
         self._spread = np.where(spread > 0, spread, 1.0)
         together, run = correlation_times(points)
         self.unit = 1 << int(np.log2(run))
-        sums = _block_sums(_scores((points - self._centre) / self._spread, residuals), self.unit)
-        self._first = _whitener(sums, TOLERANCE * scale * self.unit)
+        sums = _block_sums(self._scores(points, residuals), self.unit)
+        size_of_gradients = float(np.sqrt(np.mean((gradients * self._spread) ** 2)))
+        self._first = _whitener(sums, TOLERANCE * size_of_gradients * self.unit)
         short = _shorten(sums @ self._first)
         self._mean = short.mean(axis=0)
         self._second = _whitener(short - self._mean, SHORTENED)
@@ -94,7 +95,7 @@ class JumpTest:
 
         Rows that are not ``known``, where nothing can be predicted, say nothing.
         """
-        scores = np.where(known[:, None], _scores((points - self._centre) / self._spread, residuals), 0)
+        scores = np.where(known[:, None], self._scores(points, residuals), 0)
         begun = len(self._pending)
         scores = np.concatenate([self._pending, scores])
         whole = len(scores) // self.unit * self.unit
@@ -104,6 +105,19 @@ class JumpTest:
             return None
         self._pending = scores[:0]
         return (alarm + 1) * self.unit - 1 - begun
+
+    def _scores(self, points: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+        """e_i, z_i e_i and, in few dimensions, z_i e_j + z_j e_i, all in units of the points' spread."""
+        dim = residuals.shape[1]
+        scaled, slopes = (points - self._centre) / self._spread, residuals * self._spread
+        columns = [slopes, scaled * slopes]
+        if dim <= PAIRS_UP_TO:
+            columns += [
+                (scaled[:, one] * slopes[:, other] + scaled[:, other] * slopes[:, one])[:, None]
+                for one in range(dim)
+                for other in range(one)
+            ]
+        return np.concatenate(columns, axis=1)
 
     def _add(self, units: np.ndarray) -> int | None:
         """Whitened units; the first one at which there is an alarm, if any."""
@@ -150,29 +164,17 @@ def correlation_times(points: np.ndarray) -> tuple[float, float]:
     scaled = (points - points.mean(axis=0))[:, spread > 0] / spread[spread > 0]
     power = np.abs(np.fft.rfft(scaled, 2 * count, axis=0)) ** 2
     correlation = np.fft.irfft(power, axis=0)[1 : count // 2] / count
-    correlation[correlation < CHANCE / np.sqrt(count)] = 0
-    unbroken = np.cumprod(correlation > 0, axis=0) * correlation
-    whole, run = (1 + 2 * float(part.sum(axis=0).max(initial=0)) for part in (correlation, unbroken))
-    return whole, run
+    unbroken = np.cumprod(correlation > CHANCE / np.sqrt(count), axis=0) * correlation
+    run = 1 + 2 * float(unbroken.sum(axis=0).max(initial=0))
+    # The standard error of an autocorrelation is that of a mean of count/run independent products.
+    correlation[correlation < CHANCE * np.sqrt(run / count)] = 0
+    return max(run, 1 + 2 * float(correlation.sum(axis=0).max(initial=0))), run
 
 
 def _block_sums(rows: np.ndarray, width: int) -> np.ndarray:
     """Sums of so many rows each, none in two."""
     sums = len(rows) // width
     return rows[: sums * width].reshape(sums, width, -1).sum(axis=1)
-
-
-def _scores(scaled: np.ndarray, residuals: np.ndarray) -> np.ndarray:
-    """e_i, z_i e_i and, in few dimensions, z_i e_j + z_j e_i."""
-    dim = residuals.shape[1]
-    columns = [residuals, scaled * residuals]
-    if dim <= PAIRS_UP_TO:
-        columns += [
-            (scaled[:, one] * residuals[:, other] + scaled[:, other] * residuals[:, one])[:, None]
-            for one in range(dim)
-            for other in range(one)
-        ]
-    return np.concatenate(columns, axis=1)
 
 
 def _shorten(whitened: np.ndarray) -> np.ndarray:

@@ -1,0 +1,162 @@
+"""Jumps: the statistic's law when nothing happens, what is found when something does, and what raises no alarm."""
+
+import numpy as np
+import pytest
+from scipy.stats import f as f_distribution
+
+from onlooker import jump_watch
+from onlooker.density import standard_normal
+from onlooker.jump_watch import JumpWatch
+from onlooker.learners.agents import simulate
+from onlooker.learners.reward import NoisyReward
+from onlooker.observe import jumps
+from onlooker.observe.jumps import JumpTest, correlation_times, score_count
+
+KNOWN = np.ones(100_000, bool)
+
+
+def noise(count, dim, seed=0):
+    random = np.random.default_rng(seed)
+    return random.standard_normal((count, dim)), random.standard_normal((count, dim))
+
+
+def watched(points, gradients, **options):
+    watch = JumpWatch(points.shape[1], **options)
+    watch.learn(points, gradients)
+    return watch
+
+
+def bowls(count, *, shift=0.0, stretch=1.0, scale=1.0, first=None, seed=0):
+    """Gradients of −½‖x‖² and, from row ``first`` on, of −½·stretch·‖x − shift‖², with noise of that scale."""
+    points, errors = noise(count, 2, seed)
+    after = (np.arange(count) >= (count if first is None else first))[:, None]
+    return points, np.where(after, -stretch * (points - shift), -points) + scale * errors
+
+
+def test_the_statistic_is_hotelling_s():
+    """T² of the first window over many independent stretches, when nothing has changed: its tail is F's."""
+    points, residuals = noise(2000, 2)
+    test = JumpTest(points, residuals, residuals, 0.5)
+    size, freedom = score_count(2), 2000 - score_count(2)
+    found = []
+    for number in range(1500):
+        test._sums, test.threshold = np.zeros((1, size)), -1.0
+        assert test.update(*noise(16, 2, seed=1 + number), KNOWN[:16]) == 15
+        found.append(test._statistic * freedom / (size * 1999))
+    for level in (0.5, 0.1, 0.02):
+        share = np.mean(np.array(found) > f_distribution.isf(level, size, freedom))
+        # 4.5 standard errors, and what estimating κ_w ≥ 1 and shortening may take off.
+        assert level * 0.6 - 4.5 * np.sqrt(level / 1500) < share < level + 4.5 * np.sqrt(level / 1500)
+
+
+def test_row_by_row_or_all_at_once():
+    points, gradients = bowls(3000, shift=1.0, first=2000)
+    whole = watched(points, gradients)
+    one = JumpWatch(2)
+    for row in range(3000):
+        one.learn(points[row : row + 1], gradients[row : row + 1])
+    assert [jump[:2] for jump in one.jumps] == [jump[:2] for jump in whole.jumps]
+    assert len(one.jumps) == 1
+
+
+def test_units_do_not_matter():
+    """R as a function of x in other units is the same reward."""
+    points, gradients = bowls(3000, shift=0.7, first=2000)
+    units = np.array([1e3, 1e-4])
+    one, other = watched(points, gradients), watched(points * units + 5 * units, gradients / units)
+    assert [jump[:2] for jump in one.jumps] == [jump[:2] for jump in other.jumps]
+
+
+@pytest.mark.parametrize(("change", "longest"), [({"shift": 1.0}, 120), ({"shift": 3.0}, 25), ({"stretch": 2.0}, 90)])
+def test_a_change_of_slope_or_curvature_is_found_and_placed(change, longest):
+    """The second kind has no mean residual at all: a test of that alone would be blind to it."""
+    found = [watched(*bowls(4000, first=3000, seed=seed, **change)).jumps for seed in range(5)]
+    for jumps_found in found:
+        assert len(jumps_found) == 1
+        jump = jumps_found[0]
+        assert 3000 < jump.found <= 3000 + longest
+        assert abs(jump.at - 3000) <= 20
+        assert jump.statistic > jump.threshold
+
+
+def test_what_no_quadratic_resembles_is_not_seen():
+    points, gradients = bowls(20_000)
+    gradients[10_000:] += np.cos(8 * points[10_000:])
+    assert watched(points, gradients).count == 0
+
+
+@pytest.mark.parametrize("tail", ["normal", "skewed", "heavy"])
+def test_false_alarms_are_as_rare_as_asked(tail):
+    """At most .002 a row are asked for: 200 in 1e5 rows. The wild are kept at bay by shortening, see the next test."""
+    random = np.random.default_rng(1)
+    points = 2 * random.standard_normal((100_000, 1))
+    errors = {"normal": random.standard_normal, "skewed": random.standard_exponential}.get(tail)
+    rows = random.standard_t(3, points.shape) if errors is None else errors(points.shape)
+    assert watched(points, -points + rows, false_alarms=2e-3).count < 100
+    assert watched(points, -points + rows).count == 0
+
+
+def test_without_shortening_the_wild_raise_alarms(monkeypatch):
+    random = np.random.default_rng(1)
+    points = 2 * random.standard_normal((100_000, 1))
+    monkeypatch.setattr(jumps, "REACH", 1e9)
+    assert watched(points, -points + random.standard_t(3, points.shape)).count > 3
+
+
+@pytest.fixture(scope="module")
+def agents():
+    """One agent after the other, on a reward that is no quadratic."""
+    reward = NoisyReward(2, lambda x: -0.5 * x[0] ** 2 - 2 * (x[1] - 0.5 * x[0] ** 2) ** 2, 0.5)
+    seen = simulate(reward, standard_normal(2), agents=2000, horizon=100, learning_rate=1e-2)
+    return np.asarray(seen.points, float), np.asarray(seen.gradients, float)
+
+
+def test_agents_one_after_the_other_are_no_jumps(agents, monkeypatch):
+    points, gradients = agents
+    assert watched(points, gradients).count <= 1
+    # As if the rows of one agent were so many.
+    for module in (jumps, jump_watch):
+        monkeypatch.setattr(module, "correlation_times", lambda points: (1.0, 1.0))
+    assert watched(points, gradients).count > 10
+
+
+def test_a_jump_of_agents_rewards_is_found_after_a_few_of_them(agents):
+    points, gradients = agents
+    moved = gradients + np.where(np.arange(len(points)) >= 100_000, 2.0, 0.0)[:, None]
+    found = watched(points, moved).jumps
+    assert [100_000 < jump.found < 102_000 for jump in found if jump.found > 99_000][:1] == [True]
+
+
+def test_correlation_times():
+    """An AR(1) has τ = (1 + ρ)/(1 − ρ); rows of agents that take turns have it at long lags only."""
+    random = np.random.default_rng(0)
+    walk = np.zeros((20_000, 1))
+    for row in range(1, len(walk)):
+        walk[row] = 0.9 * walk[row - 1] + random.standard_normal()
+    assert correlation_times(walk) == pytest.approx((19, 19), rel=0.3)
+    turns = np.tile(random.standard_normal((100, 1)), (40, 1)) + 0.1 * random.standard_normal((4000, 1))
+    whole, run = correlation_times(turns)
+    assert whole > 20
+    assert run < 1.5
+    assert correlation_times(random.standard_normal((5000, 2))) == pytest.approx((1, 1), abs=0.2)
+
+
+def test_memory_is_bounded_and_bad_options_are_one_sentence():
+    watch = JumpWatch(2)
+    for seed in range(8):
+        watch.learn(*bowls(30_000, seed=seed))
+    assert watch.seen == watch.since == 240_000
+    assert len(watch._points) == 65_536
+    assert len(watch._test._sums) <= 1025
+    for bad in (0, 1.0, "often"):
+        with pytest.raises(ValueError, match="false_alarms is"):
+            JumpWatch(2, false_alarms=bad)
+
+
+def test_above_three_dimensions():
+    random = np.random.default_rng(0)
+    points, errors = random.standard_normal((2, 6000, 6))
+    shift = np.where(np.arange(6000) >= 4000, 1.0, 0.0)[:, None] * np.eye(6)[2]
+    found = watched(points, -(points - shift) + errors).jumps
+    assert len(found) == 1
+    assert 4000 < found[0].found < 4200
