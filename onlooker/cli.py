@@ -46,7 +46,7 @@ def demo(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic, cmdp or all.")],
+    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic, cmdp, tracking or all.")],
     preset: Annotated[
         str | None, typer.Option(help="text, listing or corrected; by default all, quickly those there is time for.")
     ] = None,
@@ -55,10 +55,10 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
 ) -> None:
     """Run an example of the paper: figures, a table, and metrics.json."""
-    from onlooker.paper import bayes, cmdp, logistic, posterior
+    from onlooker.paper import bayes, cmdp, logistic, posterior, tracking
     from onlooker.paper.report import Row, print_rows, write_metrics
 
-    examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic, "cmdp": cmdp}
+    examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic, "cmdp": cmdp, "tracking": tracking}
     if name not in (*examples, "all"):
         raise ValueError(f"there is no example {name!r}; choose one of {', '.join(examples)}, all.")
     presets = {example: module.PRESETS for example, module in examples.items() if name in (example, "all")}

@@ -12,6 +12,8 @@ import numpy as np
 from onlooker.check import check_share, check_whole
 from onlooker.field.expected import Expected, fit_expected
 from onlooker.observe.jumps import WINDOWS, Jump, JumpTest, correlation_times, score_count
+from onlooker.observe.recent import Recent
+from onlooker.threads import one_thread
 
 __all__ = ["FALSE_ALARMS", "JumpWatch"]
 
@@ -50,7 +52,7 @@ class JumpWatch:
         self.jumps: deque[Jump] = deque(maxlen=REMEMBERED)
         self._fewest = max(FEWEST, PER_SCORE * score_count(dim))
         self._fewest_independent = max(FEWEST_INDEPENDENT, PER_SCORE * score_count(dim) // 3)
-        self._points, self._gradients = (np.zeros((0, dim)) for _ in range(2))
+        self._recent = Recent(dim, max(NUMBERS // dim, ROWS))
         self._since = 0
         self._renewal = self._fewest
         self._expected: Expected | None = None
@@ -63,6 +65,10 @@ class JumpWatch:
 
     def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
         """The next rows (n, dim), in the order they were made; the jumps noticed with them."""
+        with one_thread():
+            return self._learn(points, gradients)
+
+    def _learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
         found = []
         while len(points):
             some = min(len(points), self._renewal - self._since)
@@ -84,9 +90,7 @@ class JumpWatch:
         return self._test.update(points, residuals, self._expected.explored(points))
 
     def _take(self, points: np.ndarray, gradients: np.ndarray) -> None:
-        most = max(NUMBERS // self.dim, ROWS)
-        self._points = np.concatenate([self._points, points])[-most:]
-        self._gradients = np.concatenate([self._gradients, gradients])[-most:]
+        self._recent.add(points, gradients)
         self._since += len(points)
         self.seen += len(points)
 
@@ -98,7 +102,7 @@ class JumpWatch:
         jump = Jump(self.seen - after, self.seen, statistic, self._test.threshold)
         self.jumps.append(jump)
         self.count += 1
-        self._points, self._gradients = self._points[-after:], self._gradients[-after:]
+        self._recent.cut(after)
         self._since, self._renewal = after, self._fewest
         self._expected = self._test = None
         return jump
@@ -106,24 +110,24 @@ class JumpWatch:
     def _renew(self) -> int | None:
         """Learn what to expect from the rows kept but the last, and test these; how many rows ago was the alarm?"""
         self._renewal = min(2 * self._since, self._since + LATEST)
-        last = min(int(WINDOWS[-1]), len(self._points) // 4)
-        count = self._enough(len(self._points) - last)
+        last = min(int(WINDOWS[-1]), len(self._recent) // 4)
+        count = self._enough(self._recent.points[:-last])
         if count is None:
             self._expected = self._test = None
             return None
-        points, gradients = (part[:-last][-count:] for part in (self._points, self._gradients))
+        points, gradients = (part[:-last][-count:] for part in (self._recent.points, self._recent.gradients))
         self._expected = fit_expected(points, gradients)
         known = self._expected.explored(points)
         rows = (points[known], self._expected.residuals[known], gradients[known])
         self._test = JumpTest(*rows, self.false_alarms)
-        alarm = self._alarm(self._points[-last:], self._gradients[-last:])
+        alarm = self._alarm(self._recent.points[-last:], self._recent.gradients[-last:])
         return None if alarm is None else last - 1 - alarm
 
-    def _enough(self, most: int) -> int | None:
-        """How many rows before the last tell what to expect: as few as are plenty; none if all are not enough."""
-        rows = min(most, ROWS)
+    def _enough(self, points: np.ndarray) -> int | None:
+        """How many of the last of these tell what to expect: as few as are plenty; none if all are not enough."""
+        rows = min(len(points), ROWS)
         while True:
-            worth = rows / correlation_times(self._points[-rows - (len(self._points) - most) :][:rows])[0]
-            if worth >= PLENTY or rows == most:
+            worth = rows / correlation_times(points[-rows:])[0]
+            if worth >= PLENTY or rows == len(points):
                 return rows if worth >= self._fewest_independent else None
-            rows = min(2 * rows, most)
+            rows = min(2 * rows, len(points))

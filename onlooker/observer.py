@@ -25,6 +25,7 @@ from onlooker.methods.potential import from_potential
 from onlooker.observe.jumps import Jump
 from onlooker.observe.observation import Observations, observe
 from onlooker.observe.quality import inspect
+from onlooker.observe.recent import Recent
 from onlooker.reconstruction import Potential, Reconstruction
 from onlooker.reward.accumulate import effective_count, weight_left
 
@@ -80,8 +81,11 @@ class Observer:
         self.refused = 0
         self._low = dim <= 3
         self._by_agent = True
-        self._points, self._gradients = (np.zeros((0, dim)) for _ in range(2))
-        self._held = np.zeros(0, bool)
+        most = KEPT[self._low]
+        if self._rate is not None:
+            # What weighs less than a thousandth is forgotten altogether.
+            most = min(most, max(FIRST, int(7 / self._rate)))
+        self._recent = Recent(dim, most)
         self._watch = JumpWatch(dim)
         # Observations that count: all, or those since the last jump.
         self._since = 0
@@ -133,7 +137,7 @@ class Observer:
     def effective_observations(self) -> float:
         """How many equally weighted observations R̂ is worth now, (Σw)²/Σw²."""
         if not self._low:
-            return float(len(self._points))
+            return float(len(self._recent))
         return effective_count(self._rate, self._since)
 
     @property
@@ -150,7 +154,7 @@ class Observer:
         if self._result is None:
             fit = self._potential()
             jumped = self._about_jumps()
-            recent = Observations(self._points, self._gradients, None, None, self.refused, ())
+            recent = Observations(self._recent.points, self._recent.gradients, None, None, self.refused, ())
             checked, doubts = inspect(recent)
             options = Options(1.0, self.chains, self.seed)
             found = from_potential(fit, checked, [*doubts, *jumped], options, 0.0)
@@ -167,15 +171,11 @@ class Observer:
         count = len(points)
         self.seen += count
         self._since += count
-        most = KEPT[self._low]
-        if self._rate is not None:
-            # What weighs less than a thousandth is forgotten altogether.
-            most = min(most, max(FIRST, int(7 / self._rate)))
-        self._keep(most, points, gradients, held)
+        self._recent.add(points, gradients, held)
         jumps = self._watch.learn(points, gradients)
         if jumps and self.forgetting == ADAPTIVE:
             self._since = self.seen - jumps[-1].at
-            self._keep(self._since)
+            self._recent.cut(self._since)
             self._sums, self._begun_with = None, 0
         if not self._low:
             return
@@ -185,17 +185,11 @@ class Observer:
             self._sums.add(points, gradients, held, left[1:])
         if self.seen % FIRST == 0 and self._since >= AFTER_JUMP[True] and (self._outgrown() or self._doubled()):
             held = self._split()
-            if held is not self._held and len(held) >= FIRST:
+            if len(held) >= FIRST and (held != self._recent.held).any():
                 # Few agents, all or none of them held out: stretches of rows, from now on.
                 self._by_agent = False
-            self._held = held
-            self._sums, self._begun_with = self._begin(self._held), self._since
-
-    def _keep(self, most: int, *new: np.ndarray) -> None:
-        """The last rows, with new points, gradients and which of them are held out, if any."""
-        kept = (self._points, self._gradients, self._held)
-        rows = kept if not new else tuple(np.concatenate(both) for both in zip(kept, new, strict=True))
-        self._points, self._gradients, self._held = (part[max(len(part) - most, 0) :] for part in rows)
+            self._recent.held[:] = held
+            self._sums, self._begun_with = self._begin(held), self._since
 
     def _outgrown(self) -> bool:
         sums = self._sums
@@ -203,22 +197,22 @@ class Observer:
 
     def _doubled(self) -> bool:
         """Whether all that counts is still kept, and is twice what the sums were begun with."""
-        return 2 * self._begun_with <= self._since == len(self._points)
+        return 2 * self._begun_with <= self._since == len(self._recent)
 
     def _begin(self, held: np.ndarray) -> SmoothSums | None:
         """Sums in the units, and over the box, of the observations that are kept; none if these never move."""
-        if not np.ptp(self._points, axis=0).all():
+        if not np.ptp(self._recent.points, axis=0).all():
             return None
-        sums = begin_smooth(self._points, self._gradients, held, self.seed)
+        sums = begin_smooth(self._recent.points, self._recent.gradients, held, self.seed)
         ages = np.arange(len(held) - 1, -1, -1.0)
-        sums.add(self._points, self._gradients, held, weight_left(self._rate, ages))
+        sums.add(self._recent.points, self._recent.gradients, held, weight_left(self._rate, ages))
         return sums
 
     def _split(self) -> np.ndarray:
         """Which of the rows that are kept are held out: as they came or, where that is all or none, stretches."""
-        if 0.02 < self._held.mean() < 0.6:
-            return self._held
-        count = len(self._held)
+        if 0.02 < self._recent.held.mean() < 0.6:
+            return self._recent.held
+        count = len(self._recent)
         return np.arange(count) * HELD_OUT**2 // count % HELD_OUT == HELD_OUT - 1
 
     def _where_known(self, x: Any, answer: Callable[[Potential, np.ndarray], np.ndarray]) -> np.ndarray:
@@ -253,14 +247,14 @@ class Observer:
                 f"{AFTER_JUMP[self._low]} before it answers."
             )
         if self._fit is None:
-            if not np.ptp(self._points, axis=0).all():
-                flat = int(np.argmin(np.ptp(self._points, axis=0)))
+            if not np.ptp(self._recent.points, axis=0).all():
+                flat = int(np.argmin(np.ptp(self._recent.points, axis=0)))
                 raise ValueError(f"points never move along coordinate {flat}; leave it out.")
             sums = self._sums or (self._begin(self._split()) if self._low else None)
             if sums is not None:
                 self._fit = sums.fit()
             else:
-                self._fit = fit_ridge(self._points, self._gradients, self._held, self.seed)
+                self._fit = fit_ridge(self._recent.points, self._recent.gradients, self._recent.held, self.seed)
         return self._fit
 
     def _agents_held_out(self, new: Observations) -> np.ndarray | None:

@@ -146,7 +146,7 @@ def test_memory_is_bounded_and_bad_options_are_one_sentence():
     for seed in range(8):
         watch.learn(*bowls(30_000, seed=seed))
     assert watch.seen == watch.since == 240_000
-    assert len(watch._points) == 65_536
+    assert len(watch._recent) == 65_536
     assert len(watch._test._sums) <= 1025
     for bad in (0, 1.0, "often"):
         with pytest.raises(ValueError, match="false_alarms is"):

@@ -119,7 +119,7 @@ def test_memory_is_bounded(monkeypatch):
         live = onlooker.Observer(dim=dim)
         points = np.random.default_rng(0).standard_normal((5000, dim))
         live.learn_many(points, -points)
-        assert len(live._points) == 1500
+        assert len(live._recent) == 1500
         assert live.seen == 5000
 
 

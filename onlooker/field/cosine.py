@@ -21,6 +21,8 @@ __all__ = ["Box", "CosineFit", "CosineSums", "box_of", "fit_cosines"]
 # Cosines per axis, by dimension: about 1300 coefficients at the most.
 ORDERS = {1: 96, 2: 36, 3: 11}
 CHUNK = 1 << 14
+# Below this a call of NumPy costs more than the cosines it computes.
+FEW_ANGLES = 32
 # The share of points that a box leaves out at either end of an axis.
 LEFT_OUT = 0.0005
 # What the prior's length (in units of the box's half-width) and variance (in those of the gradients) may be.
@@ -62,7 +64,10 @@ def box_of(points: np.ndarray, margin: float) -> Box:
 
 
 def _waves(angle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """cos(mu) and sin(mu) for m < count, (count, n) each, by the three-term recurrence."""
+    """cos(mu) and sin(mu) for m < count, (count, n) each; for many angles by the three-term recurrence."""
+    if len(angle) < FEW_ANGLES:
+        each = np.arange(count)[:, None] * angle
+        return np.cos(each), np.sin(each)
     cosine, sine = np.empty((2, count, len(angle)))
     cosine[0], sine[0] = 1, 0
     if count > 1:

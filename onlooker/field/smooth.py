@@ -9,6 +9,7 @@ from onlooker.field.cells import Cells, law_on_cells
 from onlooker.field.cosine import ORDERS, Box, CosineFit, CosineSums, box_of, fit_cosines
 from onlooker.field.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.field.support import CELLS, Support, cell_counts, support_of
+from onlooker.threads import one_thread
 
 __all__ = ["SmoothPotential", "SmoothSums", "begin_smooth", "fit_smooth"]
 
@@ -171,7 +172,8 @@ class SmoothSums:
 
     def fit(self) -> SmoothPotential:
         typical = (self.typical - self.centre) / self.spread
-        cosines = fit_cosines(self.train, self.held, typical)
+        with one_thread():
+            cosines = fit_cosines(self.train, self.held, typical)
         support = support_of(self.counts, self.box, np.ones(len(self.spread)))
         quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         # The quadratic was fitted to the rows it was begun with, as if all it misses were noise.

@@ -3,7 +3,7 @@
 As streams (endless, simulated inside the run, shared or one per chain) and as recorded Observations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,16 @@ from onlooker.noise import standard_normal
 from onlooker.observe.observation import Observation, Observations
 from onlooker.observe.stream import Stream, pooled, simulated
 
-__all__ = ["independent", "independent_pools", "questions", "running", "running_pools", "simulate", "wandering"]
+__all__ = [
+    "independent",
+    "independent_pools",
+    "questions",
+    "record",
+    "running",
+    "running_pools",
+    "simulate",
+    "wandering",
+]
 
 Stop = Callable[[Array, Array, Array, Array], Array]
 
@@ -282,6 +291,24 @@ def simulate(
     if not kept.all():
         columns = [column[kept] for column in columns]
     return Observations(columns[0], columns[1], agents=columns[3], times=columns[4])
+
+
+def record(stream: Stream, steps: int, *, seed: int = 0, block: int = 1 << 16) -> Iterator[Observations]:
+    """Write down what a shared stream shows, a block of steps at a time; of pools, every member as an agent."""
+    check_whole(steps=steps, block=block)
+    if not stream.shared or stream.answer is not None:
+        raise ValueError("stream is one per chain; record one that all chains share, such as independent(shared=True).")
+    draw = jax.jit(lambda data, carry, key: stream.draw(data, carry, key, block, None))
+    key, begin = jax.random.split(jax.random.key(seed))
+    carry = stream.init(stream.data, begin, None)
+    for first in range(0, steps, block):
+        carry, seen = draw(stream.data, carry, jax.random.fold_in(key, first // block))
+        count = min(block, steps - first)
+        points, gradients = (np.asarray(leaf)[:count].reshape(-1, stream.dim) for leaf in (seen.point, seen.gradient))
+        members = stream.pool or 1
+        times = np.repeat(np.arange(first, first + count), members)
+        agents = np.tile(np.arange(members), count) if stream.pool else None
+        yield Observations(points, gradients, agents, times)
 
 
 def _rule(learning_rate: float | None, optimizer: optax.GradientTransformation | None) -> optax.GradientTransformation:
