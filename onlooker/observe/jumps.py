@@ -196,10 +196,10 @@ def _excess(before: np.ndarray, windows: np.ndarray, most: float) -> np.ndarray:
     """
     count = len(before)
     found = [1.0]
-    for width in windows:
+    for width, before_it in zip(windows, (windows[0], *windows[:-1]), strict=True):
         if count // width >= FEWEST_SUMS:
             blocks = _block_sums(before, width)
             found.append(max(found[-1], float((blocks**2).mean()) / width / (1 - width / count)))
         else:
-            found.append(max(found[-1], min(2 * found[-1], most)))
+            found.append(max(found[-1], min(found[-1] * width / before_it, most)))
     return np.array(found[1:])

@@ -124,7 +124,7 @@ def relearned(
 ) -> Path:
     """A few moments side by side."""
     truths = _truths(axis, rewards)
-    wanted = [min(frames, key=lambda frame: abs(frame[0] - jump - lag)) for lag in (-1, 300, 1000, 15_000)]
+    wanted = [min(frames, key=lambda frame: abs(frame[0] - jump - lag)) for lag in (-1, 300, 1000, jump)]
     figure = Figure(figsize=(13, 3.9), layout="constrained")
     panels = figure.subplots(1, len(wanted), sharex=True, sharey=True)
     for axes, (moment, reward) in zip(panels, wanted, strict=True):
