@@ -44,12 +44,14 @@ bench: $(VENV)/peers        ## throughput and accuracy beside what else there is
 	$(BIN)/python benchmarks/unseen.py
 	$(BIN)/python benchmarks/alternatives.py
 	$(BIN)/python benchmarks/policies.py
+	$(BIN)/python benchmarks/tracking.py
 
 figures: $(VENV)/core       ## the pictures that the docs show
 	$(BIN)/python -m onlooker.paper.schematic docs/figures
 	$(BIN)/onlooker demo --out docs/figures
 	$(BIN)/python -m onlooker.paper.dimension docs/figures
 	$(BIN)/python examples/policies.py docs/figures/policies.png
+	$(BIN)/python examples/tracking.py docs/figures/tracking.png
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

@@ -18,7 +18,7 @@ from onlooker.threads import one_thread
 __all__ = ["FALSE_ALARMS", "JumpWatch"]
 
 # Per observation.
-FALSE_ALARMS = 1e-6
+FALSE_ALARMS = 1e-5
 # Rows before anything is expected: so many, or so many for each score that is tested.
 FEWEST, PER_SCORE = 256, 10
 # Independent rows that these must be worth, or a third as many for each score, and how many are plenty: ten consecutive
@@ -49,6 +49,7 @@ class JumpWatch:
         self.dim, self.false_alarms = dim, false_alarms
         self.seen = 0
         self.count = 0
+        self.refused = 0
         self.jumps: deque[Jump] = deque(maxlen=REMEMBERED)
         self._fewest = max(FEWEST, PER_SCORE * score_count(dim))
         self._fewest_independent = max(FEWEST_INDEPENDENT, PER_SCORE * score_count(dim) // 3)
@@ -64,7 +65,11 @@ class JumpWatch:
         return self._since
 
     def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
-        """The next rows (n, dim), in the order they were made; the jumps noticed with them."""
+        """The next rows (n, dim), in the order they were made; the jumps noticed with them. A NaN is refused."""
+        finite = np.isfinite(points).all(axis=1) & np.isfinite(gradients).all(axis=1)
+        if not finite.all():
+            self.refused += int(np.count_nonzero(~finite))
+            points, gradients = points[finite], gradients[finite]
         with one_thread():
             return self._learn(points, gradients)
 

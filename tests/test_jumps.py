@@ -40,7 +40,7 @@ def test_the_statistic_is_hotelling_s():
     size, freedom = score_count(2), 2000 - score_count(2)
     found = []
     for number in range(1500):
-        test._sums, test.threshold = np.zeros((1, size)), -1.0
+        test._sums, test.threshold, test._own_thresholds = np.zeros((1, size)), -1.0, -np.ones(len(test.windows))
         assert test.update(*noise(16, 2, seed=1 + number), KNOWN[:16]) == 15
         found.append(test._statistic * freedom / (size * 1999))
     for level in (0.5, 0.1, 0.02):
@@ -96,10 +96,11 @@ def test_false_alarms_are_as_rare_as_asked(tail):
     assert watched(points, -points + rows).count == 0
 
 
-def test_without_shortening_the_wild_raise_alarms(monkeypatch):
+def test_without_shortening_and_a_window_s_own_variance_the_wild_raise_alarms(monkeypatch):
     random = np.random.default_rng(1)
     points = 2 * random.standard_normal((100_000, 1))
     monkeypatch.setattr(jumps, "REACH", 1e9)
+    monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
     assert watched(points, -points + random.standard_t(3, points.shape)).count > 3
 
 
@@ -118,6 +119,15 @@ def test_agents_one_after_the_other_are_no_jumps(agents, monkeypatch):
     for module in (jumps, jump_watch):
         monkeypatch.setattr(module, "correlation_times", lambda points: (1.0, 1.0))
     assert watched(points, gradients).count > 10
+
+
+def test_beginners_in_a_row_are_no_jump(monkeypatch):
+    """Agents take turns in the order of their ages: those that have just begun, far out, come together."""
+    points, errors = noise(300_000, 1)
+    points *= np.where(np.arange(300_000) % 100 < 15, 2.0, 0.4)[:, None]
+    assert watched(points, -points + errors).count == 0
+    monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
+    assert watched(points, -points + errors).count > 3
 
 
 def test_a_jump_of_agents_rewards_is_found_after_a_few_of_them(agents):
@@ -148,6 +158,8 @@ def test_memory_is_bounded_and_bad_options_are_one_sentence():
     assert watch.seen == watch.since == 240_000
     assert len(watch._recent) == 65_536
     assert len(watch._test._sums) <= 1025
+    watch.learn(np.full((3, 2), np.nan), np.zeros((3, 2)))
+    assert (watch.seen, watch.refused) == (240_000, 3)
     for bad in (0, 1.0, "often"):
         with pytest.raises(ValueError, match="false_alarms is"):
             JumpWatch(2, false_alarms=bad)

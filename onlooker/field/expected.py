@@ -1,8 +1,8 @@
 """∇R̂ of a small fit: what gradients are expected to be, for noticing when they are not.
 
-It is made anew often and from few rows, so it is a quadratic, and from a thousand rows on in up to three dimensions a
-quadratic with a few cosines. How far gradients are from what is expected is measured on rows it was not made from: rows
-are cut into stretches, and each is predicted from the others, so that new agents count as new.
+It is made anew often and from few rows, so it is a quadratic, and from some hundred rows on, in up to three dimensions,
+a quadratic with a few cosines. How far gradients are from what is expected is measured on rows it was not made from:
+rows are cut into stretches, and each is predicted from the others, so that new agents count as new.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ __all__ = ["Expected", "fit_expected"]
 # Cosines per axis, by dimension.
 ORDERS = {1: 24, 2: 12, 3: 6}
 # Rows from which there are any.
-FEWEST = 1000
+FEWEST = 250
 # Stretches of rows are dealt out to so many folds, each of which gets as many.
 FOLDS = 5
 

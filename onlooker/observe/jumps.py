@@ -8,6 +8,9 @@ sums of w rows really vary there. An alarm is a T² that chance exceeds with the
 window-limited generalised likelihood ratio of Willsky & Jones (1976): unlike Page–Hinkley or CUSUM it needs not be told
 how large a jump is, nor of which gradient.
 
+T² must also be too large by the variance of the last w scores among themselves, which is larger than usual where
+learners that have just begun, far from the others, come in a row.
+
 Consecutive rows of one agent are one place seen many times; where rows are alike over a stretch, w counts such
 stretches. Whitened scores longer than √p + ½ are shortened to that: no row and no agent, however odd, raises an alarm
 alone. A change of R that no quadratic resembles has no mean score, and is not seen.
@@ -30,6 +33,7 @@ CHANCE = 4.0
 REACH = 0.5
 # What is left, at the least, of the deviation of scores when long ones are shortened: wilder ones count for less.
 SHORTENED = 0.5
+ROUNDING = 1e-3
 # Changes of the gradients by less than this share of them are left to the fit.
 TOLERANCE = 0.05
 # All pairs of coordinates have a score up to this dimension, above it each coordinate its own.
@@ -86,6 +90,10 @@ class JumpTest:
         freedom = count - size
         tail = f_distribution.isf(self.unit * false_alarms / len(self.windows), size, freedom)
         self.threshold = float(size * (count - 1) / freedom * tail)
+        # The same by the variance that the last w units have among themselves.
+        rest = np.maximum(self.windows - size, 1)
+        own = f_distribution.isf(self.unit * false_alarms / len(self.windows), size, rest)
+        self._own_thresholds = size * (self.windows - 1) / rest * own
         self._pending = np.zeros((0, size))
         self._sums = np.zeros((1, size))
         self._statistic = 0.0
@@ -124,13 +132,16 @@ class JumpTest:
         past = len(self._sums)
         sums = np.concatenate([self._sums, self._sums[-1] + np.cumsum(units, axis=0)])
         alarm: int | None = None
-        for width, divisor in zip(self.windows, self._divisors, strict=True):
+        for width, divisor, limit in zip(self.windows, self._divisors, self._own_thresholds, strict=True):
             first = max(past, width)
             apart = sums[first:] - sums[first - width : -width]
             statistic = np.einsum("np,np->n", apart, apart) / divisor
-            above = np.flatnonzero(statistic > self.threshold)[:1]
-            if above.size and (alarm is None or above[0] + first - past < alarm):
-                alarm, self._statistic = int(above[0]) + first - past, float(statistic[above[0]])
+            for row in np.flatnonzero(statistic > self.threshold) + first:
+                if alarm is not None and row - past >= alarm:
+                    break
+                if _own_hotelling(np.diff(sums[row - width : row + 1], axis=0)) > limit:
+                    alarm, self._statistic = int(row) - past, float(statistic[row - first])
+                    break
         if alarm is not None:
             sums = sums[: past + alarm + 1]
         keep = sums[-int(self.windows[-1]) - 1 :]
@@ -187,6 +198,15 @@ def _whitener(rows: np.ndarray, floor: float) -> np.ndarray:
     """W with (rows W) of covariance I; no direction has a deviation below the floor."""
     variances, axes = np.linalg.eigh(rows.T @ rows / len(rows))
     return axes / np.sqrt(np.maximum(variances, max(floor, 1e-150) ** 2))
+
+
+def _own_hotelling(units: np.ndarray) -> float:
+    """T² of the mean of units (w, p) by their own covariance."""
+    mean = units.mean(axis=0)
+    covariance = np.atleast_2d(np.cov(units.T))
+    # Units that are all shortened alike have no variance left.
+    covariance += ROUNDING * np.eye(len(mean))
+    return float(len(units) * mean @ np.linalg.solve(covariance, mean))
 
 
 def _excess(before: np.ndarray, windows: np.ndarray, most: float) -> np.ndarray:
