@@ -7,6 +7,7 @@ from onlooker.check import check_positive, check_whole
 from onlooker.coordinates import Coordinates, check_measure
 from onlooker.field.cosine import LENGTHS
 from onlooker.field.smooth import SmoothPotential
+from onlooker.jump_watch import JumpWatch
 from onlooker.methods.options import Options
 from onlooker.methods.potential import by_potential
 from onlooker.methods.replay import by_replay
@@ -84,13 +85,26 @@ def reconstruct(
         checked = replace(checked, points=folded, gradients=sign * checked.gradients)
     if len(checked) < FEWEST:
         raise ValueError(f"points holds {len(checked)} different observations; a reconstruction needs {FEWEST}.")
-    doubts = [*seen.notes, *doubts]
+    doubts = [*seen.notes, *doubts, *_about_jumps(seen)]
     if method in ("passive", "reweighted"):
         return by_single_kernel(method, checked, doubts, options)
     if method == "replay":
         return by_replay(checked, doubts, options)
     found = by_potential(checked, doubts, options)
     return _or_replay(found, checked, doubts, options) if method == "auto" else found
+
+
+def _about_jumps(seen: Observations) -> list[str]:
+    """What to say when gradients change from some row on."""
+    watch = JumpWatch(seen.dim)
+    watch.learn(seen.points.astype(float), seen.gradients.astype(float))
+    if not watch.jumps:
+        return []
+    times = "once" if watch.count == 1 else f"{watch.count} times"
+    return [
+        f"the reward jumped {times}, last about row {watch.jumps[-1].at} of {len(seen)} in the order given: R̂ is a "
+        "mixture of rewards. Reconstruct the rows since then, or use Observer(forgetting='adaptive')."
+    ]
 
 
 def _check_coordinates(coordinates: Any, measure: str, method: str) -> None:
