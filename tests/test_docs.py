@@ -22,7 +22,20 @@ def test_the_readme_s_example(tmp_path, monkeypatch):
     assert peak - origin == pytest.approx(0.25, abs=0.02)
     assert names["result"].reward_error([[0.5, 0.0]])[0] < 0.02
     assert names["result"].warnings == []
+    assert [abs(jump.at - 50_000) < 20 for jump in names["live"].jumps] == [True]
+    assert names["live"].reward(names["places"]) @ [1, -1] == pytest.approx(1.75, abs=0.05)
     assert Path("reward.png").stat().st_size > 5000
+
+
+def test_the_examples_of_tracking():
+    live, chains = blocks("docs/tracking.md")
+    names: dict = {}
+    exec(live, names)
+    assert [abs(jump.at - 20_000) < 50 for jump in names["live"].jumps] == [True]
+    assert names["live"].reward(names["places"]) @ [1, -1] == pytest.approx(0.5, abs=0.15)
+    exec(chains, names)
+    assert len(names["chains"].history) > 1
+    assert len(names["moments"]) == names["chains"].samples.shape[1]
 
 
 def test_the_inverse_learners_example():

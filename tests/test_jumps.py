@@ -1,9 +1,13 @@
 """Jumps: the statistic's law when nothing happens, what is found when something does, and what raises no alarm."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import f as f_distribution
 
+import onlooker
 from onlooker import jump_watch
 from onlooker.density import standard_normal
 from onlooker.jump_watch import JumpWatch
@@ -163,6 +167,25 @@ def test_memory_is_bounded_and_bad_options_are_one_sentence():
     for bad in (0, 1.0, "often"):
         with pytest.raises(ValueError, match="false_alarms is"):
             JumpWatch(2, false_alarms=bad)
+
+
+@pytest.mark.slow
+def test_ten_million_observations_in_constant_memory():
+    """With jumps, forgetting and questions; resident memory after the second million, and at the end."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("no /proc here")
+    for forgetting in ("adaptive", 1e-5):
+        live, marks, random = onlooker.Observer(dim=1, forgetting=forgetting), [], np.random.default_rng(0)
+        for block in range(100):
+            points, errors = random.standard_normal((2, 100_000, 1))
+            live.learn_many(points, -points + 2.0 * (block // 20 % 2) + errors)
+            live.reward([[0.0]])
+            marks.append(int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
+        assert live.seen == 10**7
+        assert 4 <= len(live.jumps) < 10
+        # MiB; the rows themselves would take 160.
+        assert marks[-1] - marks[20] < 20
 
 
 def test_above_three_dimensions():

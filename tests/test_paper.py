@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onlooker.learners.cmdp import two_states
-from onlooker.paper import bayes, cmdp, posterior
+from onlooker.paper import bayes, cmdp, posterior, tracking
 from onlooker.paper.demo import demo
 from onlooker.paper.report import Row, at_least, at_most, between, print_rows, widen, write_metrics
 from onlooker.paper.ridge_tour import Tour, _Table, listing_policies, tour
@@ -79,7 +79,7 @@ def test_passages_along_the_ridge_are_told_apart():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("example", [bayes, posterior, cmdp], ids=["bayes", "posterior", "cmdp"])
+@pytest.mark.parametrize("example", [bayes, posterior, cmdp, tracking], ids=["bayes", "posterior", "cmdp", "tracking"])
 @pytest.mark.parametrize("quick", [True, False], ids=["quick", "full"])
 def test_every_row_is_within_its_range(example, seed, quick, tmp_path):
     rows = list(example.reproduce(None, quick, seed, tmp_path))

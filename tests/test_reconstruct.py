@@ -260,3 +260,12 @@ def test_coordinates_that_do_not_fit(seen):
         onlooker.reconstruct(seen.points, seen.gradients, coordinates=onlooker.softmax(2, 2))
     with pytest.raises(ValueError, match="not for method 'passive'"):
         onlooker.reconstruct(seen.points, seen.gradients, coordinates=angles, method="passive")
+
+
+def test_a_log_in_which_the_reward_jumps_says_so():
+    points = np.random.default_rng(0).standard_normal((6000, 2))
+    gradients = -points + np.where(np.arange(6000) < 4000, 0, 2)[:, None]
+    whole = onlooker.reconstruct(points, gradients)
+    assert any("jumped once" in warning and "of 6000" in warning for warning in whole.warnings)
+    since = onlooker.reconstruct(points[4000:], gradients[4000:])
+    assert not any("jumped" in warning for warning in since.warnings)
