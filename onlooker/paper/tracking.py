@@ -14,12 +14,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from onlooker.coordinates import spherical
 from onlooker.density import as_density, standard_normal
 from onlooker.inverse import passive, reweighted
 from onlooker.inverse.base import InverseLearner
 from onlooker.jump_watch import JumpWatch
 from onlooker.learners.agents import independent, record
+from onlooker.learners.cmdp import switched_states
 from onlooker.learners.mixture import Mixture
+from onlooker.learners.policy_gradient import PolicyGradient, WeakDerivative
 from onlooker.learners.reward import NoisyReward, Reward
 from onlooker.learners.switching import Scheduled, Switching
 from onlooker.observe.jumps import Jump
@@ -64,6 +67,8 @@ def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Itera
     _over_time(seed, folder)
     yield from _watching(quick, seed)
     yield from _mixture(quick, seed, folder)
+    if not quick:
+        yield from _policies(seed)
 
 
 def jumping_pair(noise: float = 1.0) -> tuple[Reward, ...]:
@@ -368,6 +373,32 @@ def _mixture(quick: bool, seed: int, folder: Path) -> Iterator[Row]:
     frames = _frames(seen, jump, points, len(axis), seed, FEW_FRAMES if quick else FRAMES)
     tracking_figures.relearned(frames, jump, axis, rewards, folder / "relearned.png")
     tracking_figures.animation(frames, jump, axis, rewards, folder / "relearned.gif")
+
+
+def _policies(seed: int) -> Iterator[Row]:
+    """Example 3's agents, whose two large rewards change places: R̂ where the new R is within 8 of its maximum."""
+    models, angles, jump, after = switched_states(), spherical(2, 2), 8000, 8000
+    rewards = tuple(PolicyGradient(model, angles, WeakDerivative(horizon=300, every=10)) for model in models)
+    schedule = Scheduled(rewards, (jump,), (0, 1))
+    stream = independent(schedule, angles.uniform("coordinates"), shared=True)
+    blocks = list(record(stream, jump + after, seed=seed, block=4000))
+    axis = cells(0, np.pi / 2, np.pi / 120)
+    points = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    truth = models[1].penalised(angles.policy(points))
+    high = truth > truth.max() - 8
+    for title, forgetting, limits in (
+        ("adaptive forgetting", "adaptive", at_most(0.8)),
+        ("nothing forgotten", None, at_least(1.5)),
+    ):
+        observer = Observer(2, forgetting=forgetting, seed=seed)
+        for seen in blocks:
+            observer.learn_many(seen.points, seen.gradients)
+        own = judge(observer.jumps, schedule.times, jump + after)
+        error = float(np.nanstd(observer.reward(points[high]) - truth[high]))
+        metrics = {"rms_of_reward": error, "delay": float(own.delays[0]), "false_alarms": own.false_alarms}
+        accept = {"rms_of_reward": limits, "delay": at_most(400), "false_alarms": at_most(0)}
+        name = f"potential, a constrained MDP whose rewards change places, {title}"
+        yield Row(name, metrics, accept, {"forgetting": forgetting, "observations_after": after})
 
 
 def _against(
