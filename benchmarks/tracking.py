@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onlooker import Observer
-from onlooker.density import as_density, standard_normal
+from onlooker.density import standard_normal
 from onlooker.inverse import passive, reweighted
 from onlooker.jump_watch import JumpWatch
 from onlooker.learners.agents import independent, record, simulate
@@ -21,7 +21,17 @@ from onlooker.learners.mixture import Mixture
 from onlooker.learners.reward import NoisyReward
 from onlooker.learners.switching import Scheduled, Switching
 from onlooker.observe.jumps import Jump
-from onlooker.paper.tracking import DENSITY, EVEN, GENERATOR, PLACES, RECOVERY, VARIANCE, judge, jumping_pair
+from onlooker.paper.tracking import (
+    DENSITY,
+    EVEN,
+    GENERATOR,
+    PLACES,
+    RECOVERY,
+    VARIANCE,
+    clipped_density,
+    judge,
+    jumping_pair,
+)
 from onlooker.reward.accumulate import Grid
 from onlooker.reward.distances import total_variation
 from onlooker.reward.over_time import over_time
@@ -109,10 +119,8 @@ def delays(seed: int) -> None:
         for size in (0.5, 1.0, 2.0):
             points, gradients, times = _shifted(jumps, dwell, size, seed + 1)
             found = judge(detect(points, gradients), times, len(points))
-            seen = found.delays[np.isfinite(found.delays)]
-            parts.append(
-                f"{np.median(seen):4.0f} ({np.quantile(seen, 0.95):4.0f}) {np.isfinite(found.delays).mean():.2f}"
-            )
+            seen = found.noticed
+            parts.append(f"{np.median(seen):4.0f} ({np.quantile(seen, 0.95):4.0f}) {len(seen) / len(times):.2f}")
         print(f"{name:<24}{50_000 * alarms / quiet:8.2f}/50000  {'   '.join(parts)}", flush=True)
 
 
@@ -171,12 +179,11 @@ def forgetting(seed: int) -> None:
     print(f"  {'dwell':>8}  " + "  ".join(f"μ={size:<7g}" for size in sizes))
     grid, axis = Grid((-3.5,), (3.5,), 35), cells(-3.5, 3.5, 0.01)
     laws = [exact_law(lambda x, c=c: -((x[..., 0] - c) ** 2) / (2 * VARIANCE), (axis,)).histogram(grid) for c in PLACES]
-    clipped = as_density(lambda x: jnp.maximum(DENSITY.log_prob(x), jnp.log(1e-3)))
     for dwell in (1000, 10_000, 100_000):
         schedule = Scheduled(jumping_pair(), tuple(dwell * (1 + i) for i in range(5)), (0, 1, 0, 1, 0, 1))
         stream, parts = independent(schedule, DENSITY, shared=True), []
         for size in sizes:
-            learner = reweighted(clipped, step_size=size, bandwidth=0.1)
+            learner = reweighted(clipped_density(), step_size=size, bandwidth=0.1)
             options = {"steps": 6 * dwell, "chains": 1000, "draws": 192, "start": np.array(PLACES[:1])}
             chains = run(learner, stream, seed=seed, **options)
             path = schedule.path(6 * dwell + 1)[chains.sample_every * (1 + np.arange(chains.samples.shape[1])) - 1]

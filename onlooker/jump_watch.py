@@ -9,7 +9,7 @@ from collections import deque
 
 import numpy as np
 
-from onlooker.check import check_share, check_whole
+from onlooker.check import check_positive, check_whole
 from onlooker.field.expected import Expected, fit_expected
 from onlooker.observe.jumps import WINDOWS, Jump, JumpTest, correlation_times, score_count
 from onlooker.observe.recent import Recent
@@ -28,6 +28,12 @@ FEWEST_INDEPENDENT, PLENTY = 60, 1000
 # later it is made anew at the latest.
 ROWS, NUMBERS = 1 << 13, 1 << 17
 LATEST = 1 << 18
+# Numbers from here on are refused as if they were infinite: their squares are.
+LARGEST = 1e100
+# Gradients so many times the median are left out of what is expected.
+WILD = 1e3
+# Rows that tell whether learners are where gradients can be predicted.
+LATELY = 1024
 # Jumps remembered.
 REMEMBERED = 1000
 
@@ -45,7 +51,9 @@ class JumpWatch:
 
     def __init__(self, dim: int, false_alarms: float = FALSE_ALARMS) -> None:
         check_whole(dim=dim)
-        check_share(false_alarms=false_alarms)
+        check_positive(false_alarms=false_alarms)
+        if false_alarms >= 1:
+            raise ValueError(f"false_alarms is {false_alarms!r}; give a probability between 0 and 1.")
         self.dim, self.false_alarms = dim, false_alarms
         self.seen = 0
         self.count = 0
@@ -64,9 +72,21 @@ class JumpWatch:
         """How many observations came after the last jump, or altogether."""
         return self._since
 
+    @property
+    def watching(self) -> bool:
+        """Whether a jump could be noticed now: gradients are predicted, and learners are where they can be."""
+        if self._test is None or self._expected is None:
+            return False
+        return bool(self._expected.explored(self._recent.points[-LATELY:]).mean() > 0.5)
+
     def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
         """The next rows (n, dim), in the order they were made; the jumps noticed with them. A NaN is refused."""
-        finite = np.isfinite(points).all(axis=1) & np.isfinite(gradients).all(axis=1)
+        points, gradients = (np.asarray(part, float) for part in (points, gradients))
+        if points.ndim != 2 or points.shape != gradients.shape or points.shape[1] != self.dim:
+            raise ValueError(
+                f"points has shape {points.shape} and gradients {gradients.shape}; give both as (n, {self.dim})."
+            )
+        finite = (np.abs(points) < LARGEST).all(axis=1) & (np.abs(gradients) < LARGEST).all(axis=1)
         if not finite.all():
             self.refused += int(np.count_nonzero(~finite))
             points, gradients = points[finite], gradients[finite]
@@ -121,6 +141,9 @@ class JumpWatch:
             self._expected = self._test = None
             return None
         points, gradients = (part[:-last][-count:] for part in (self._recent.points, self._recent.gradients))
+        size = np.abs(gradients).max(axis=1)
+        tame = size <= WILD * np.median(size)
+        points, gradients = points[tame], gradients[tame]
         self._expected = fit_expected(points, gradients)
         known = self._expected.explored(points)
         rows = (points[known], self._expected.residuals[known], gradients[known])
@@ -130,9 +153,10 @@ class JumpWatch:
 
     def _enough(self, points: np.ndarray) -> int | None:
         """How many of the last of these tell what to expect: as few as are plenty; none if all are not enough."""
-        rows = min(len(points), ROWS)
+        best, rows = (0.0, 0), min(len(points), ROWS)
         while True:
-            worth = rows / correlation_times(points[-rows:])[0]
-            if worth >= PLENTY or rows == len(points):
-                return rows if worth >= self._fewest_independent else None
+            # More rows may be worth less: learners that have followed the reward to another place were elsewhere.
+            best = max(best, (rows / correlation_times(points[-rows:])[0], rows))
+            if best[0] >= PLENTY or rows == len(points):
+                return best[1] if best[0] >= self._fewest_independent else None
             rows = min(2 * rows, len(points))

@@ -72,10 +72,14 @@ class Observer:
         check_whole(dim=dim, chains=chains)
         if method not in METHODS:
             raise ValueError(f"method is {method!r}; an Observer knows {' and '.join(METHODS)}.")
-        if isinstance(forgetting, str) and forgetting != ADAPTIVE:
-            raise ValueError(f"forgetting is {forgetting!r}; give a share between 0 and 1, {ADAPTIVE!r} or None.")
         self._rate = None if isinstance(forgetting, str) else forgetting
-        check_share(forgetting=self._rate)
+        try:
+            check_share(forgetting=self._rate)
+            known = not isinstance(forgetting, str) or forgetting == ADAPTIVE
+        except ValueError:
+            known = False
+        if not known:
+            raise ValueError(f"forgetting is {forgetting!r}; give a share between 0 and 1, {ADAPTIVE!r} or None.")
         self.dim, self.method, self.chains, self.forgetting, self.seed = dim, method, chains, forgetting, seed
         self.seen = 0
         self.refused = 0
@@ -84,11 +88,12 @@ class Observer:
         most = KEPT[self._low]
         if self._rate is not None:
             # What weighs less than a thousandth is forgotten altogether.
-            most = min(most, max(FIRST, int(7 / self._rate)))
+            most = int(min(most, max(FIRST, 7 / self._rate)))
         self._recent = Recent(dim, most)
         self._watch = JumpWatch(dim)
-        # Observations that count: all, or those since the last jump.
+        # Observations since the last jump, or all; and those that count, fewer when sums began again.
         self._since = 0
+        self._counted = 0
         self._begun_with = 0
         self._sums: SmoothSums | None = None
         self._fit: Potential | None = None
@@ -97,7 +102,7 @@ class Observer:
     def learn_one(self, point: Any, gradient: Any, agent: Hashable | None = None) -> None:
         """One observation: a point (dim,) and the ascent gradient there."""
         owner = None if agent is None else [str(agent)]
-        self.learn_many(np.asarray(point)[None], np.asarray(gradient)[None], owner)
+        self.learn_many(np.atleast_1d(np.asarray(point))[None], np.atleast_1d(np.asarray(gradient))[None], owner)
 
     def learn_many(self, points: Any, gradients: Any, agents: Any = None) -> None:
         """Observations (n, dim), in the order they were made; those with a NaN or an infinity are counted, refused."""
@@ -136,9 +141,7 @@ class Observer:
     @property
     def effective_observations(self) -> float:
         """How many equally weighted observations R̂ is worth now, (Σw)²/Σw²."""
-        if not self._low:
-            return float(len(self._recent))
-        return effective_count(self._rate, self._since)
+        return effective_count(*self._weights())
 
     @property
     def samples(self) -> np.ndarray:
@@ -171,11 +174,13 @@ class Observer:
         count = len(points)
         self.seen += count
         self._since += count
+        self._counted += count
         self._recent.add(points, gradients, held)
         jumps = self._watch.learn(points, gradients)
         if jumps and self.forgetting == ADAPTIVE:
             self._since = self.seen - jumps[-1].at
             self._recent.cut(self._since)
+            self._counted = self._since
             self._sums, self._begun_with = None, 0
         if not self._low:
             return
@@ -190,6 +195,7 @@ class Observer:
                 self._by_agent = False
             self._recent.held[:] = held
             self._sums, self._begun_with = self._begin(held), self._since
+            self._counted = len(held)
 
     def _outgrown(self) -> bool:
         sums = self._sums
@@ -227,16 +233,30 @@ class Observer:
 
     def _about_jumps(self) -> list[str]:
         """What to say of jumps that R̂ still remembers."""
+        doubts = []
+        if not self._watch.watching:
+            doubts.append(
+                "jumps of the reward would not be noticed now: learners have moved to where no gradient can be "
+                "predicted, or their rows are too much alike. Watch more learners at a time, or for longer."
+            )
         if not self._watch.jumps or self.forgetting == ADAPTIVE:
-            return []
+            return doubts
         ago = self.seen - self._watch.jumps[-1].at
-        left = float(weight_left(self._rate, ago))
-        if left < WORTH_SAYING:
-            return []
+        rate, count = self._weights()
+        # Σ(1 − γ)^k over what came since, and over all that counts.
+        since, everything = (_total_weight(rate, rows) for rows in (min(ago, count), count))
+        before = 1 - since / everything
+        if before < WORTH_SAYING:
+            return doubts
         return [
-            f"the reward jumped {ago} observations ago, and what came before still has "
-            f"{100 * left:.0f} % of its weight: R̂ is a mixture of rewards. Use forgetting={ADAPTIVE!r}."
+            *doubts,
+            f"the reward jumped {ago} observations ago, and {100 * before:.0f} % of what R̂ is made from came before: "
+            f"it is a mixture of rewards. Use forgetting={ADAPTIVE!r}.",
         ]
+
+    def _weights(self) -> tuple[float | None, int]:
+        """The forgetting rate of what R̂ is made from, and how many observations that is."""
+        return (self._rate, self._counted) if self._low else (None, len(self._recent))
 
     def _potential(self) -> Potential:
         if self.seen < FIRST:
@@ -254,7 +274,7 @@ class Observer:
             if sums is not None:
                 self._fit = sums.fit()
             else:
-                self._fit = fit_ridge(self._recent.points, self._recent.gradients, self._recent.held, self.seed)
+                self._fit = fit_ridge(self._recent.points, self._recent.gradients, self._split(), self.seed)
         return self._fit
 
     def _agents_held_out(self, new: Observations) -> np.ndarray | None:
@@ -269,6 +289,10 @@ class Observer:
         # Short enough for several to be remembered at any time.
         length = STRETCH if self._rate is None else max(1, min(STRETCH, int(0.1 / self._rate)))
         return (first + np.arange(count)) // length % HELD_OUT == HELD_OUT - 1
+
+
+def _total_weight(rate: float | None, count: int) -> float:
+    return float(count) if rate is None else (1 - float(weight_left(rate, count))) / rate
 
 
 def _holds_nothing(points: Any, gradients: Any) -> bool:

@@ -11,8 +11,9 @@ import onlooker
 from onlooker import jump_watch
 from onlooker.density import standard_normal
 from onlooker.jump_watch import JumpWatch
-from onlooker.learners.agents import simulate
+from onlooker.learners.agents import record, running_pools, simulate
 from onlooker.learners.reward import NoisyReward
+from onlooker.learners.switching import Scheduled
 from onlooker.observe import jumps
 from onlooker.observe.jumps import JumpTest, correlation_times, score_count
 
@@ -47,7 +48,7 @@ def test_the_statistic_is_hotelling_s():
         test._sums, test.threshold, test._own_thresholds = np.zeros((1, size)), -1.0, -np.ones(len(test.windows))
         assert test.update(*noise(16, 2, seed=1 + number), KNOWN[:16]) == 15
         found.append(test._statistic * freedom / (size * 1999))
-    for level in (0.5, 0.1, 0.02):
+    for level in (0.5, 0.1, 0.05):
         share = np.mean(np.array(found) > f_distribution.isf(level, size, freedom))
         # 4.5 standard errors, and what estimating κ_w ≥ 1 and shortening may take off.
         assert level * 0.6 - 4.5 * np.sqrt(level / 1500) < share < level + 4.5 * np.sqrt(level / 1500)
@@ -61,6 +62,20 @@ def test_row_by_row_or_all_at_once():
         one.learn(points[row : row + 1], gradients[row : row + 1])
     assert [jump[:2] for jump in one.jumps] == [jump[:2] for jump in whole.jumps]
     assert len(one.jumps) == 1
+
+
+def test_any_cut_of_agents_rows_leads_to_the_same(agents):
+    """Where stretches of rows count as one, and a piece may be shorter than a stretch."""
+    points, gradients = agents[0][:20_000], agents[1][:20_000] + 2.0 * (np.arange(20_000) >= 15_000)[:, None]
+    whole, cut = watched(points, gradients), JumpWatch(2)
+    random, first = np.random.default_rng(0), 0
+    while first < 20_000:
+        last = first + random.integers(1, 60)
+        cut.learn(points[first:last], gradients[first:last])
+        first = last
+    assert whole._test is None or whole._test.unit > 1
+    assert [jump[:2] for jump in cut.jumps] == [jump[:2] for jump in whole.jumps]
+    assert len(whole.jumps) == 1
 
 
 def test_units_do_not_matter():
@@ -87,6 +102,9 @@ def test_what_no_quadratic_resembles_is_not_seen():
     points, gradients = bowls(20_000, seed=1)
     gradients[10_000:] += 0.5 * np.cos(8 * points[10_000:])
     assert watched(points, gradients).count == 0
+    # A parabola of the same size is.
+    gradients[10_000:] += 0.5 * np.sqrt(0.5) * points[10_000:]
+    assert watched(points, gradients).count == 1
 
 
 @pytest.mark.parametrize("tail", ["normal", "skewed", "heavy"])
@@ -134,6 +152,47 @@ def test_beginners_in_a_row_are_no_jump(monkeypatch):
     assert watched(points, -points + errors).count > 3
 
 
+def test_learners_that_follow_the_reward_to_another_place():
+    """A hundred that never begin again, and climb what holds: their places change with the reward."""
+    pair = tuple(NoisyReward(1, lambda x, place=place: -((x[0] - place) ** 2)) for place in (-1.0, 1.0))
+    times = tuple(200 * (1 + jump) for jump in range(10))
+    reward = Scheduled(pair, times, tuple(jump % 2 for jump in range(11)))
+    (seen,) = record(running_pools(reward, standard_normal(1), 100, learning_rate=0.05, horizon=10**6), 2200)
+    watch = watched(np.asarray(seen.points, float), np.asarray(seen.gradients, float))
+    found = np.array([jump.found for jump in watch.jumps])
+    assert sum(((found > 100 * time) & (found < 100 * time + 1000)).any() for time in times) >= 9
+    assert len(found) <= 12
+
+
+def test_one_learner_cannot_be_watched_and_it_says_so():
+    place, rows = 3.0, []
+    random = np.random.default_rng(0)
+    for _ in range(4000):
+        gradient = -place + random.standard_normal()
+        rows.append((place, gradient))
+        place += 0.002 * gradient
+    points, gradients = np.array(rows).T[:, :, None]
+    assert not watched(points, gradients).watching
+    live = onlooker.Observer(dim=1)
+    live.learn_many(points, gradients)
+    assert any("would not be noticed" in warning for warning in live.warnings)
+    assert watched(*bowls(3000)).watching
+
+
+def test_one_wild_gradient_does_not_blind_it():
+    points, gradients = bowls(6000, shift=1.0, first=5000)
+    gradients[2000] = 1e6
+    assert [5000 < jump.found < 5150 for jump in watched(points, gradients).jumps] == [True]
+
+
+def test_rows_where_nothing_is_known_say_nothing():
+    """Learners move away, with noise so skewed that shortening gives it a mean."""
+    random = np.random.default_rng(0)
+    points = random.standard_normal((20_000, 1)) + np.where(np.arange(20_000) < 10_000, 0, 30)[:, None]
+    errors = np.where(random.random((20_000, 1)) < 0.1, 4.5, -0.5)
+    assert watched(points, -points + errors).count == 0
+
+
 def test_a_jump_of_agents_rewards_is_found_after_a_few_of_them(agents):
     points, gradients = agents
     moved = gradients + np.where(np.arange(len(points)) >= 100_000, 2.0, 0.0)[:, None]
@@ -164,9 +223,13 @@ def test_memory_is_bounded_and_bad_options_are_one_sentence():
     assert len(watch._test._sums) <= 1025
     watch.learn(np.full((3, 2), np.nan), np.zeros((3, 2)))
     assert (watch.seen, watch.refused) == (240_000, 3)
-    for bad in (0, 1.0, "often"):
+    for bad in (0, 1.0, "often", None):
         with pytest.raises(ValueError, match="false_alarms is"):
             JumpWatch(2, false_alarms=bad)
+    with pytest.raises(ValueError, match=r"give both as \(n, 2\)"):
+        watch.learn(np.zeros((3, 1)), np.zeros((3, 1)))
+    watch.learn(np.zeros((1, 2)), np.full((1, 2), 1e200))
+    assert watch.refused == 4
 
 
 @pytest.mark.slow

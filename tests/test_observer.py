@@ -81,6 +81,31 @@ def test_it_forgets_by_itself_when_the_reward_jumps():
     assert told.reconstruction().diagnostics["jumps"] == 1
 
 
+def test_what_it_is_made_from_after_the_box_was_outgrown():
+    random = np.random.default_rng(0)
+    live = onlooker.Observer(dim=1)
+    live.learn_many(0.1 * random.standard_normal((30_000, 1)), random.standard_normal((30_000, 1)))
+    assert live.effective_observations == 30_000
+    live.learn_many(random.standard_normal((2000, 1)), random.standard_normal((2000, 1)))
+    assert live.effective_observations < 23_000
+
+
+def test_how_much_came_before_a_jump_is_said_as_it_is():
+    random = np.random.default_rng(0)
+    points = random.standard_normal((45_000, 1))
+    gradients = -points + random.standard_normal(points.shape) + 5.0 * (np.arange(45_000) >= 5000)[:, None]
+    live = onlooker.Observer(dim=1)
+    live.learn_many(points[:10_000], gradients[:10_000])
+    assert any("50 % of what R̂ is made from" in warning for warning in live.warnings)
+    live.learn_many(points[10_000:], gradients[10_000:])
+    assert any("11 % of what R̂ is made from" in warning for warning in live.warnings)
+    for bad in (1, True, -0.1, "Adaptive"):
+        with pytest.raises(ValueError, match="'adaptive' or None"):
+            onlooker.Observer(dim=1, forgetting=bad)
+    live.learn_one(np.nan, 1.0)
+    assert live.refused == 1
+
+
 def test_just_after_a_jump_nothing_is_known():
     points = np.random.default_rng(0).standard_normal((3000, 1))
     live = onlooker.Observer(dim=1, forgetting="adaptive")

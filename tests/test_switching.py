@@ -26,6 +26,15 @@ def test_regimes_follow_the_generator():
     assert np.abs((path == 0).mean(axis=1) - expected).max() < 4.5 * np.sqrt(0.25 / 4000)
 
 
+def test_rare_jumps_are_as_rare_as_they_should_be():
+    """1 − η in single precision is a multiple of 2⁻²⁴: at η = 5e-8 it would be 1, and nothing would ever jump."""
+    reward = Switching(PAIR, GENERATOR, 5e-8, start=[1.0, 0.0])
+    key = jax.random.key(0)
+    path = reward.draw(reward.data, reward.begin(reward.data, key, 20_000), key, 20_000, 20_000)[1][0]
+    # 20 jumps are expected.
+    assert 5 < int((np.asarray(path[-1]) == 1).sum()) < 45
+
+
 def test_a_gradient_is_the_regime_s():
     reward = Switching(PAIR, GENERATOR, 0.1)
     _, xi = reward.draw(reward.data, reward.begin(reward.data, jax.random.key(1), 50), jax.random.key(2), 1, 50)
@@ -72,7 +81,7 @@ def test_a_path_written_down_has_the_chain_s_dwell_times():
 def test_bad_schedules():
     with pytest.raises(ValueError, match="2 times need one more"):
         Scheduled(PAIR, (3, 7), (0, 1))
-    for times in ((7, 3), (0, 3), (3, 3)):
+    for times in ((7, 3), (0, 3), (3, 3), (2.5, 3)):
         with pytest.raises(ValueError, match="ascending"):
             Scheduled(PAIR, times, (0, 1, 0))
     with pytest.raises(ValueError, match="from 0 to 1"):

@@ -1,8 +1,9 @@
 """∇R̂ of a small fit: what gradients are expected to be, for noticing when they are not.
 
 It is made anew often and from few rows, so it is a quadratic, and from some hundred rows on, in up to three dimensions,
-a quadratic with a few cosines. How far gradients are from what is expected is measured on rows it was not made from:
-rows are cut into stretches, and each is predicted from the others, so that new agents count as new.
+a quadratic with a few cosines. How far gradients are from what is expected is measured on rows that the cosines were
+not made from: rows are cut into stretches, and each is predicted from the others, so that new agents count as new once
+a stretch is longer than an agent.
 """
 
 from typing import NamedTuple
@@ -43,7 +44,7 @@ class Expected(NamedTuple):
     Attributes
     ----------
     fit
-        Made from all rows.
+        Made from the rows, a part of them to choose how.
     residuals
         (n, dim): what each of them leaves of the gradient when it is predicted from others.
     """

@@ -297,7 +297,7 @@ def record(stream: Stream, steps: int, *, seed: int = 0, block: int = 1 << 16) -
     """Write down what a shared stream shows, a block of steps at a time; of pools, every member as an agent."""
     check_whole(steps=steps, block=block)
     if not stream.shared or stream.answer is not None:
-        raise ValueError("stream is one per chain; record one that all chains share, such as independent(shared=True).")
+        raise ValueError("stream is one per chain or of answers; record one that all share: independent(shared=True).")
     draw = jax.jit(lambda data, carry, key: stream.draw(data, carry, key, block, None))
     key, begin = jax.random.split(jax.random.key(seed))
     carry = stream.init(stream.data, begin, None)

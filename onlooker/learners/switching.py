@@ -18,6 +18,9 @@ from onlooker.learners.reward import Reward, batch_shape
 
 __all__ = ["Scheduled", "Switching"]
 
+# Uniform numbers are multiples of this.
+UNIFORM_STEP = 2.0**-23
+
 
 @dataclass(frozen=True, eq=False)
 class _Regimes:
@@ -129,12 +132,17 @@ class Switching(_Regimes):
         return jax.random.choice(key, len(self.rewards), () if lanes is None else (lanes,), p=jnp.asarray(self.start))
 
     def _path(self, place: Array, key: Array, steps: int, lanes: int | None) -> tuple[Array, Array]:
-        upto = jnp.cumsum(jnp.asarray(np.eye(len(self.rewards)) + self.rate * self.generator), axis=1)[:, :-1]
+        count = len(self.rewards)
+        # Others come first and staying last: a small chance is a number near zero, where float32 is fine.
+        others = np.array([[to for to in range(count) if to != here] + [here] for here in range(count)])
+        moves = np.take_along_axis(self.rate * self.generator, others, axis=1)[:, :-1]
+        upto, to = jnp.asarray(np.cumsum(moves, axis=1), jnp.float32), jnp.asarray(others, jnp.int32)
 
         def jump(regime: Array, uniform: Array) -> tuple[Array, Array]:
-            return jnp.sum(uniform[..., None] >= upto[regime], axis=-1), regime
+            return to[regime, jnp.sum(uniform[..., None] >= upto[regime], axis=-1)], regime
 
-        return lax.scan(jump, place, jax.random.uniform(key, batch_shape(steps, lanes)))
+        coarse, fine = jax.random.uniform(key, (2, *batch_shape(steps, lanes)))
+        return lax.scan(jump, place.astype(jnp.int32), coarse + fine * UNIFORM_STEP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +169,9 @@ class Scheduled(_Regimes):
                 f"regimes has {len(self.regimes)} entries; {len(self.times)} times need one more: the first regime "
                 "and one from each time on."
             )
-        if (np.diff([0, *self.times]) < 1).any():
-            raise ValueError(f"times are {self.times}; give whole steps in ascending order, from 1.")
+        whole = all(number == int(number) for number in (*self.times, *self.regimes))
+        if not whole or (np.diff([0, *self.times]) < 1).any():
+            raise ValueError(f"times are {self.times} and regimes {self.regimes}; give whole steps in ascending order.")
         if not all(0 <= regime < len(self.rewards) for regime in self.regimes):
             raise ValueError(f"regimes are {self.regimes}; give numbers from 0 to {len(self.rewards) - 1}.")
 

@@ -13,7 +13,8 @@ learners that have just begun, far from the others, come in a row.
 
 Consecutive rows of one agent are one place seen many times; where rows are alike over a stretch, w counts such
 stretches. Whitened scores longer than √p + ½ are shortened to that: no row and no agent, however odd, raises an alarm
-alone. A change of R that no quadratic resembles has no mean score, and is not seen.
+alone. A change of R that no quadratic resembles has no mean score, and is not seen; nor,
+above three dimensions, one of mixed curvatures alone.
 """
 
 from typing import NamedTuple
@@ -29,6 +30,8 @@ WINDOWS = 2 ** np.arange(4, 11)
 FEWEST_SUMS = 32
 # Autocorrelations below so many standard errors are chance.
 CHANCE = 4.0
+# Rows farther out, in medians, count as that far when the scale of the scores is set.
+FARTHEST = 30.0
 # How far beyond √p a whitened score may reach.
 REACH = 0.5
 # What is left, at the least, of the deviation of scores when long ones are shortened: wilder ones count for less.
@@ -78,8 +81,8 @@ class JumpTest:
         together, run = correlation_times(points)
         self.unit = 1 << int(np.log2(run))
         sums = _block_sums(self._scores(points, residuals), self.unit)
-        size_of_gradients = float(np.sqrt(np.mean((gradients * self._spread) ** 2)))
-        self._first = _whitener(sums, TOLERANCE * size_of_gradients * self.unit)
+        size_of_gradients = float(np.sqrt(np.median(np.mean((gradients * self._spread) ** 2, axis=1))))
+        self._first = _whitener(_tamed(sums), TOLERANCE * size_of_gradients * self.unit)
         short = _shorten(sums @ self._first)
         self._mean = short.mean(axis=0)
         self._second = _whitener(short - self._mean, SHORTENED)
@@ -94,7 +97,7 @@ class JumpTest:
         rest = np.maximum(self.windows - size, 1)
         own = f_distribution.isf(self.unit * false_alarms / len(self.windows), size, rest)
         self._own_thresholds = size * (self.windows - 1) / rest * own
-        self._pending = np.zeros((0, size))
+        self._pending = np.zeros((0, size + 1))
         self._sums = np.zeros((1, size))
         self._statistic = 0.0
 
@@ -105,13 +108,15 @@ class JumpTest:
         """
         scores = np.where(known[:, None], self._scores(points, residuals), 0)
         begun = len(self._pending)
-        scores = np.concatenate([self._pending, scores])
-        whole = len(scores) // self.unit * self.unit
-        self._pending = scores[whole:]
-        alarm = self._add((_shorten(_block_sums(scores, self.unit) @ self._first) - self._mean) @ self._second)
+        # The last column says how much of a unit is known.
+        rows = np.concatenate([self._pending, np.column_stack([scores, known / self.unit])])
+        self._pending = rows[len(rows) // self.unit * self.unit :]
+        units = _block_sums(rows, self.unit)
+        short = _shorten(units[:, :-1] @ self._first)
+        alarm = self._add((short - units[:, -1:] * self._mean) @ self._second)
         if alarm is None:
             return None
-        self._pending = scores[:0]
+        self._pending = rows[:0]
         return (alarm + 1) * self.unit - 1 - begun
 
     def _scores(self, points: np.ndarray, residuals: np.ndarray) -> np.ndarray:
@@ -178,20 +183,28 @@ def correlation_times(points: np.ndarray) -> tuple[float, float]:
     unbroken = np.cumprod(correlation > CHANCE / np.sqrt(count), axis=0) * correlation
     run = 1 + 2 * float(unbroken.sum(axis=0).max(initial=0))
     # The standard error of an autocorrelation is that of a mean of count/run independent products.
-    correlation[correlation < CHANCE * np.sqrt(run / count)] = 0
+    correlation[np.abs(correlation) < CHANCE * np.sqrt(run / count)] = 0
     return max(run, 1 + 2 * float(correlation.sum(axis=0).max(initial=0))), run
 
 
 def _block_sums(rows: np.ndarray, width: int) -> np.ndarray:
     """Sums of so many rows each, none in two."""
     sums = len(rows) // width
-    return rows[: sums * width].reshape(sums, width, -1).sum(axis=1)
+    return rows[: sums * width].reshape(sums, width, rows.shape[1]).sum(axis=1)
 
 
 def _shorten(whitened: np.ndarray) -> np.ndarray:
     length = np.sqrt(np.einsum("np,np->n", whitened, whitened))
     longest = np.sqrt(whitened.shape[1]) + REACH
     return whitened * np.minimum(1, longest / np.maximum(length, longest))[:, None]
+
+
+def _tamed(rows: np.ndarray) -> np.ndarray:
+    """Rows no longer than FARTHEST in units of the columns' medians: a few wild ones do not set the scale."""
+    middle = np.median(np.abs(rows), axis=0)
+    scale = np.where(middle > 0, middle, rows.std(axis=0))
+    length = np.sqrt(np.mean((rows / np.where(scale > 0, scale, 1.0)) ** 2, axis=1))
+    return rows * np.minimum(1, FARTHEST / np.maximum(length, FARTHEST))[:, None]
 
 
 def _whitener(rows: np.ndarray, floor: float) -> np.ndarray:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onlooker.coordinates import spherical
-from onlooker.density import as_density, standard_normal
+from onlooker.density import Density, as_density, standard_normal
 from onlooker.inverse import passive, reweighted
 from onlooker.inverse.base import InverseLearner
 from onlooker.jump_watch import JumpWatch
@@ -37,7 +37,16 @@ from onlooker.truth.fokker_planck import evolve, generator
 from onlooker.truth.law import GridLaw, cells, exact_law
 from onlooker.truth.switched import averaged, mixture, stationary_weights, switching_law
 
-__all__ = ["PRESETS", "Found", "judge", "jumping_mixture", "jumping_pair", "mixture_recovery", "reproduce"]
+__all__ = [
+    "PRESETS",
+    "Found",
+    "clipped_density",
+    "judge",
+    "jumping_mixture",
+    "jumping_pair",
+    "mixture_recovery",
+    "reproduce",
+]
 
 PRESETS: tuple[str, ...] = ("text",)
 VARIANCE, PLACES = 0.45**2, (-0.8, 0.8)
@@ -78,6 +87,11 @@ def jumping_pair(noise: float = 1.0) -> tuple[Reward, ...]:
         return NoisyReward(1, lambda x: -((x[0] - place) ** 2) / (2 * VARIANCE), noise)
 
     return tuple(map(about, PLACES))
+
+
+def clipped_density() -> Density:
+    """π, but 1e-3 at the least: 1/π throws chains out of its tails."""
+    return as_density(lambda x: jnp.maximum(DENSITY.log_prob(x), jnp.log(1e-3)))
 
 
 def jumping_mixture() -> tuple[Mixture, ...]:
@@ -178,10 +192,8 @@ def _recovery(step_size: float, jumps: int, seed: int) -> Row:
         jumping_pair(), tuple(dwell * (1 + jump) for jump in range(jumps)), tuple(jump % 2 for jump in range(jumps + 1))
     )
     steps = dwell * (jumps + 1)
-    # 1/π throws chains out of the tails of π.
-    clipped = as_density(lambda x: jnp.maximum(DENSITY.log_prob(x), jnp.log(1e-3)))
     chains = run(
-        reweighted(clipped, step_size=step_size, bandwidth=BANDWIDTH),
+        reweighted(clipped_density(), step_size=step_size, bandwidth=BANDWIDTH),
         independent(schedule, DENSITY, shared=True),
         steps=steps,
         chains=500,
@@ -235,29 +247,31 @@ class Found:
     Attributes
     ----------
     delays
-        For each real one, how many observations later it was noticed; infinite when never before the next.
+        For each real one, how many observations later it was noticed; all there were when never before the next.
+    dwells
+        For each, how many observations later the next one was.
     false_alarms
         How many were noticed that were none.
-    observations
-        How many there were.
     """
 
     delays: np.ndarray
+    dwells: np.ndarray
     false_alarms: int
-    observations: int
 
-    def share_within(self, limit: float) -> float:
-        return float(np.mean(self.delays <= limit))
+    @property
+    def noticed(self) -> np.ndarray:
+        """The delays of those that were."""
+        return self.delays[self.delays <= self.dwells]
 
 
 def judge(noticed: list[Jump], times: tuple[int, ...], observations: int) -> Found:
     """The first alarm between a jump and the next one is its own; every other one is false."""
     found = np.array([jump.found for jump in noticed])
-    delays = []
-    for time, next_ in zip(times, (*times[1:], observations + 1), strict=True):
-        own = found[(found > time) & (found <= next_)]
-        delays.append(own[0] - time if len(own) else np.inf)
-    return Found(np.array(delays), len(found) - int(np.isfinite(delays).sum()), observations)
+    delays, dwells = [], np.diff([*times, observations])
+    for time, dwell in zip(times, dwells, strict=True):
+        own = found[(found > time) & (found <= time + dwell)]
+        delays.append(own[0] - time if len(own) else observations)
+    return Found(np.array(delays), dwells, len(found) - int(np.sum(delays <= dwells)))
 
 
 def _watching(quick: bool, seed: int) -> Iterator[Row]:
@@ -275,15 +289,17 @@ def _watching(quick: bool, seed: int) -> Iterator[Row]:
         for seen in record(independent(schedule, density, shared=True), observations, seed=seed):
             noticed += watch.learn(seen.points.astype(float), seen.gradients.astype(float))
         found = judge(noticed, schedule.times, observations)
-        late = found.delays[np.isfinite(found.delays)]
+        # Who jumps back sooner than a recovery time is not judged.
+        long = found.dwells >= limit
         yield Row(
             f"potential, jumps noticed {title}",
             {
-                "jumps": len(found.delays),
-                "found_within_recovery": found.share_within(limit),
+                "jumps": int(long.sum()),
+                "jumps_undone_at_once": int((~long).sum()),
+                "found_within_recovery": float(np.mean(found.delays[long] <= limit)),
                 "false_alarms_per_50000": 50_000 * found.false_alarms / observations,
-                "median_delay": float(np.median(late)),
-                "longest_delay": float(late.max()),
+                "median_delay": float(np.median(found.delays[long])),
+                "longest_delay": float(found.delays[long].max()),
             },
             {
                 "jumps": at_least(60),
@@ -305,7 +321,7 @@ def _with_jumps(switching: Switching, jumps: int, seed: int) -> Scheduled:
 
 
 def _over_time(seed: int, folder: Path) -> None:
-    """The same stream seen by an ensemble of chains and by an Observer that forgets when the reward jumps."""
+    """The same jumps seen by an ensemble of chains and by an Observer that forgets when there is one."""
     observations = 24_000
     schedule = Scheduled(jumping_pair(), (6000, 9000, 15_000), (0, 1, 0, 1))
     seen = next(record(independent(schedule, DENSITY, shared=True), observations, seed=seed))
@@ -316,9 +332,8 @@ def _over_time(seed: int, folder: Path) -> None:
         rows = slice(first, first + every)
         observer.learn_many(seen.points[rows], seen.gradients[rows])
         rewards.append(observer.reward(places) if observer.seen >= 1000 else np.full(len(places), np.nan))
-    clipped = as_density(lambda x: jnp.maximum(DENSITY.log_prob(x), jnp.log(1e-3)))
     chains = run(
-        reweighted(clipped, step_size=STEP_SIZE, bandwidth=BANDWIDTH),
+        reweighted(clipped_density(), step_size=STEP_SIZE, bandwidth=BANDWIDTH),
         independent(schedule, DENSITY, shared=True),
         steps=observations,
         chains=1000,
@@ -420,5 +435,7 @@ def _frames(
     for moment in (jump + lag for lag in lags):
         observer.learn_many(seen.points[done:moment], seen.gradients[done:moment])
         done = moment
-        frames.append((moment, observer.reward(points).reshape(side, side)))
+        # What is not known to a third of the colours' range is not shown.
+        sure = observer.reward_error(points) < 4
+        frames.append((moment, np.where(sure, observer.reward(points), np.nan).reshape(side, side)))
     return frames

@@ -64,7 +64,7 @@ def over_time(
     counts = np.array([histogram.inside for histogram in histograms_over_time(chains.samples, grid)])
     with np.errstate(divide="ignore"):
         heights = np.log(counts / counts.max(axis=1, keepdims=True))
-    thousands = chains.sample_every * np.arange(len(counts) + 1) / 1000
+    thousands = chains.sample_every * np.arange(1, len(counts) + 2) / 1000
     look: dict[str, Any] = {"cmap": "viridis", "vmin": -6, "vmax": 0, "rasterized": True}
     drawn = above.pcolormesh(thousands, grid.edges[0], np.where(counts > 0, heights, np.nan).T, **look)
     above.set_title("R̂(t) of 1000 chains at each moment, `reweighted`, μ = .002", fontsize=11)
@@ -73,10 +73,8 @@ def over_time(
     edges = np.append(places - half, places[-1] + half)
     with np.errstate(invalid="ignore"):
         heights = rewards - top
-    below.pcolormesh(every * np.arange(len(rewards) + 1) / 1000, edges, heights.T, **look)
-    below.set_title(
-        "R̂(t) of an Observer with adaptive forgetting; white: too few observations since the jump", fontsize=11
-    )
+    below.pcolormesh(every * np.arange(1, len(rewards) + 2) / 1000, edges, heights.T, **look)
+    below.set_title("R̂(t) of an Observer with adaptive forgetting; white: too few observations yet", fontsize=11)
     for axes in (above, below):
         for number, time in enumerate(schedule.times):
             axes.axvline(
@@ -88,14 +86,14 @@ def over_time(
     below.plot(noticed, np.full(len(noticed), 2.75), "v", color=COLOURS[1], markersize=8, label="noticed")
     below.legend(loc="lower right", fontsize=9, facecolor="0.35", labelcolor="white", framealpha=0.9)
     below.set_xlabel("observations (thousands)")
-    figure.colorbar(drawn, ax=[above, below], label="R̂, its maximum = 0", shrink=0.8)
+    figure.colorbar(drawn, ax=[above, below], label="R̂, its maximum = 0", shrink=0.8, extend="min")
     return save(figure, path)
 
 
 def _contours(axes: Any, axis: np.ndarray, reward: np.ndarray, **look: Any) -> Any:
     top = np.nanmax(reward) if np.isfinite(reward).any() else 0.0
     levels = np.linspace(-DEPTH, 0, 13)
-    return axes.contourf(axis, axis, np.clip(reward.T - top, -DEPTH, 0), levels=levels, cmap="viridis", **look)
+    return axes.contourf(axis, axis, np.minimum(reward.T - top, 0), levels=levels, cmap="viridis", extend="min", **look)
 
 
 def _frame(axes: Any, axis: np.ndarray, reward: np.ndarray, truth: np.ndarray, title: str) -> Any:
@@ -130,7 +128,9 @@ def relearned(
     for axes, (moment, reward) in zip(panels, wanted, strict=True):
         drawn = _frame(axes, axis, reward, truths[moment >= jump], _title(moment, jump))
     figure.colorbar(drawn, ax=panels, label="R̂, its maximum = 0", shrink=0.9)
-    figure.suptitle("Example 1, whose true parameter jumps: R̂ in colours, R in white", fontsize=11)
+    figure.suptitle(
+        "Example 1, whose true parameter jumps: R̂ in colours (its error is below 4), R in white", fontsize=11
+    )
     return save(figure, path)
 
 

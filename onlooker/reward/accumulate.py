@@ -23,7 +23,7 @@ def weight_left(forgetting: float | None, steps):
     """(1 − γ)^steps, for numbers or arrays; 1 without forgetting."""
     if forgetting is None:
         return np.ones_like(steps) if isinstance(steps, np.ndarray) else 1
-    exponent = np.log1p(-forgetting) * steps
+    exponent = float(np.log1p(-forgetting)) * steps
     return jnp.exp(exponent) if isinstance(exponent, Array) else np.exp(exponent)
 
 
@@ -44,8 +44,10 @@ def accumulate(
     if rate is None:
         return accumulator.add(counts, positions, keep)
     # Added up by themselves first: a weight may be too small to change the total, a block's is not.
-    fresh = accumulator.add(jnp.zeros_like(counts), positions, keep, weight_left(rate, jnp.maximum(ages, 0)))
-    return counts * weight_left(rate, steps) + fresh
+    weights, faded = (
+        weight_left(rate, jnp.asarray(age, counts.dtype)).astype(counts.dtype) for age in (jnp.maximum(ages, 0), steps)
+    )
+    return counts * faded + accumulator.add(jnp.zeros_like(counts), positions, keep, weights)
 
 
 def _dtype(forgetting: float | None) -> type:

@@ -22,7 +22,7 @@ def over_time(samples: np.ndarray, grid: Grid, forgetting: float | None = None) 
     samples
         Such as the ``samples`` of a run, one every ``sample_every`` steps.
     grid
-        On which bins.
+        On which bins; its own forgetting, which is by the step, is not used.
     forgetting
         γ per draw; by default every draw stands by itself: the instantaneous estimate of an ensemble.
     """
