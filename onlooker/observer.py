@@ -234,7 +234,7 @@ class Observer:
     def _about_jumps(self) -> list[str]:
         """What to say of jumps that R̂ still remembers."""
         doubts = []
-        if not self._watch.watching:
+        if self.forgetting == ADAPTIVE and not self._watch.watching:
             doubts.append(
                 "jumps of the reward would not be noticed now: learners have moved to where no gradient can be "
                 "predicted, or their rows are too much alike. Watch more learners at a time, or for longer."

@@ -173,7 +173,7 @@ def test_one_learner_cannot_be_watched_and_it_says_so():
         place += 0.002 * gradient
     points, gradients = np.array(rows).T[:, :, None]
     assert not watched(points, gradients).watching
-    live = onlooker.Observer(dim=1)
+    live = onlooker.Observer(dim=1, forgetting="adaptive")
     live.learn_many(points, gradients)
     assert any("would not be noticed" in warning for warning in live.warnings)
     assert watched(*bowls(3000)).watching
