@@ -6,6 +6,7 @@ not made from: rows are cut into stretches, and each is predicted from the other
 a stretch is longer than an agent.
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +67,9 @@ def fit_expected(points: np.ndarray, gradients: np.ndarray) -> Expected:
     fold = np.arange(count) * FOLDS**2 // count % FOLDS
     spread = points.std(axis=0)
     if dim in ORDERS and count >= FEWEST and spread.all():
-        return _smooth(points, gradients, fold)
+        # Rows too scattered to say where they are, or nearly free of noise and all alike.
+        with suppress(ValueError, np.linalg.LinAlgError):
+            return _smooth(points, gradients, fold)
     return _parabola(points, gradients, fold, np.where(spread > 0, spread, 1.0))
 
 

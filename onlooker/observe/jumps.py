@@ -91,11 +91,12 @@ class JumpTest:
         self.windows = WINDOWS[np.maximum(2 * WINDOWS, 32) <= max(count, 32)]
         self._divisors = self.windows * (1 + self.windows / count) * _excess(before, self.windows, together / run)
         freedom = count - size
-        tail = f_distribution.isf(self.unit * false_alarms / len(self.windows), size, freedom)
+        chance = min(self.unit * false_alarms / len(self.windows), 0.5)
+        tail = f_distribution.isf(chance, size, freedom)
         self.threshold = float(size * (count - 1) / freedom * tail)
         # The same by the variance that the last w units have among themselves.
         rest = np.maximum(self.windows - size, 1)
-        own = f_distribution.isf(self.unit * false_alarms / len(self.windows), size, rest)
+        own = f_distribution.isf(chance, size, rest)
         self._own_thresholds = size * (self.windows - 1) / rest * own
         self._pending = np.zeros((0, size + 1))
         self._sums = np.zeros((1, size))
