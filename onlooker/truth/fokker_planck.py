@@ -90,11 +90,10 @@ def evolve(law: GridLaw, matrix: sparse.csc_matrix, time: float, steps: int = 40
     mass = law.mass.ravel()
     step = time / steps
     unit = sparse.identity(len(mass), format="csc")
-    start = splu(unit - step / 2 * matrix)
+    implicit = splu(unit - step / 2 * matrix)
     for _ in range(4):
-        mass = start.solve(mass)
-    later = splu(unit - step / 2 * matrix)
+        mass = implicit.solve(mass)
     for _ in range(steps - 2):
-        mass = later.solve(mass + step / 2 * (matrix @ mass))
+        mass = implicit.solve(mass + step / 2 * (matrix @ mass))
     mass = np.maximum(mass, 0)
     return GridLaw(law.axes, (mass / mass.sum()).reshape(law.mass.shape))
