@@ -49,8 +49,9 @@ def cost(seed: int) -> None:
     shared = independent(one_path, DENSITY, shared=True)
     for name, learner in (("reweighted", reweighted(DENSITY, **SETTINGS)), ("passive", passive(DENSITY, **SETTINGS))):
         for kind, stream in (("one stream for all", shared), ("a stream for each", own)):
-            for steps in (2000, 20_000):
-                chains = run(learner, stream, steps=steps, chains=4000, start=np.zeros(1), draws=1, seed=seed)
+            # The first run also compiles.
+            for _ in range(2):
+                chains = run(learner, stream, steps=20_000, chains=4000, start=np.zeros(1), draws=1, seed=seed)
             each = chains.seconds / chains.steps
             print(f"  {name:<11} {kind:<19} {1e6 * each:6.1f} µs an observation, {1e9 * each / 4000:5.2f} ns a chain")
     for dim in (1, 2, 3):
