@@ -130,7 +130,7 @@ def test_without_shortening_and_a_window_s_own_variance_the_wild_raise_alarms(mo
 def agents():
     """One agent after the other, on a reward that is no quadratic."""
     reward = NoisyReward(2, lambda x: -0.5 * x[0] ** 2 - 2 * (x[1] - 0.5 * x[0] ** 2) ** 2, 0.5)
-    seen = simulate(reward, standard_normal(2), agents=2000, horizon=100, learning_rate=1e-2)
+    seen = simulate(reward, standard_normal(2), agents=1500, horizon=100, learning_rate=1e-2)
     return np.asarray(seen.points, float), np.asarray(seen.gradients, float)
 
 
@@ -145,8 +145,8 @@ def test_agents_one_after_the_other_are_no_jumps(agents, monkeypatch):
 
 def test_beginners_in_a_row_are_no_jump(monkeypatch):
     """Agents take turns in the order of their ages: those that have just begun, far out, come together."""
-    points, errors = noise(300_000, 1)
-    points *= np.where(np.arange(300_000) % 100 < 15, 2.0, 0.4)[:, None]
+    points, errors = noise(150_000, 1)
+    points *= np.where(np.arange(150_000) % 100 < 15, 2.0, 0.4)[:, None]
     assert watched(points, -points + errors).count == 0
     monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
     assert watched(points, -points + errors).count > 3

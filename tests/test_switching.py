@@ -26,13 +26,15 @@ def test_regimes_follow_the_generator():
     assert np.abs((path == 0).mean(axis=1) - expected).max() < 4.5 * np.sqrt(0.25 / 4000)
 
 
-def test_rare_jumps_are_as_rare_as_they_should_be():
-    """1 − η in single precision is a multiple of 2⁻²⁴: at η = 5e-8 it would be 1, and nothing would ever jump."""
+def test_rare_jumps_are_as_rare_as_they_should_be(monkeypatch):
+    """Uniform numbers are multiples of 2⁻²³, and 1 − 5e-8 is 1: what is rarer is told by a second, finer one."""
     reward = Switching(PAIR, GENERATOR, 5e-8, start=[1.0, 0.0])
-    key = jax.random.key(0)
-    path = reward.draw(reward.data, reward.begin(reward.data, key, 20_000), key, 20_000, 20_000)[1][0]
-    # 20 jumps are expected.
-    assert 5 < int((np.asarray(path[-1]) == 1).sum()) < 45
+    coarse, fine = np.array([0, 0, 2.0**-23, 1 - 2.0**-23]), np.array([0.41, 0.43, 0.0, 0.0])
+    uniform = np.stack([coarse, fine]).astype(np.float32)[:, None]
+    carry = reward.begin(reward.data, jax.random.key(0), 4)
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: uniform)
+    # 5e-8 is .419 of 2⁻²³.
+    assert np.asarray(reward._path(carry[0], jax.random.key(0), 1, 4)[0]).tolist() == [1, 0, 0, 0]
 
 
 def test_a_gradient_is_the_regime_s():
