@@ -146,7 +146,7 @@ def agents(seed: int) -> None:
                 reward, density, agents=10_000, horizon=100, learning_rate=rate, order=order, parallel=100, seed=seed
             )
             watch = JumpWatch(2)
-            watch.learn(seen.points.astype(float), seen.gradients.astype(float))
+            watch.learn(seen.points, seen.gradients)
             parts.append(f"{50_000 * watch.count / len(seen):6.2f}")
         print(f"  {name:<24}{'  '.join(parts)}", flush=True)
 

@@ -62,15 +62,11 @@ class JumpWatch:
         self._fewest = max(FEWEST, PER_SCORE * score_count(dim))
         self._fewest_independent = max(FEWEST_INDEPENDENT, PER_SCORE * score_count(dim) // 3)
         self._recent = Recent(dim, max(NUMBERS // dim, ROWS))
-        self._since = 0
+        # How many observations came after the last jump, or altogether.
+        self.since = 0
         self._renewal = self._fewest
         self._expected: Expected | None = None
         self._test: JumpTest | None = None
-
-    @property
-    def since(self) -> int:
-        """How many observations came after the last jump, or altogether."""
-        return self._since
 
     @property
     def watching(self) -> bool:
@@ -96,15 +92,15 @@ class JumpWatch:
     def _learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
         found = []
         while len(points):
-            some = min(len(points), self._renewal - self._since)
+            some = min(len(points), self._renewal - self.since)
             alarm = self._alarm(points[:some], gradients[:some])
             taken = some if alarm is None else alarm + 1
             self._take(points[:taken], gradients[:taken])
             later = 0 if alarm is not None else None
-            while later is not None or self._since >= self._renewal:
+            while later is not None or self.since >= self._renewal:
                 if later is not None:
                     found.append(self._begin_anew(later))
-                later = self._renew() if self._since >= self._renewal else None
+                later = self._renew() if self.since >= self._renewal else None
             points, gradients = points[taken:], gradients[taken:]
         return found
 
@@ -116,7 +112,7 @@ class JumpWatch:
 
     def _take(self, points: np.ndarray, gradients: np.ndarray) -> None:
         self._recent.add(points, gradients)
-        self._since += len(points)
+        self.since += len(points)
         self.seen += len(points)
 
     def _begin_anew(self, later: int) -> Jump:
@@ -128,13 +124,13 @@ class JumpWatch:
         self.jumps.append(jump)
         self.count += 1
         self._recent.cut(after)
-        self._since, self._renewal = after, self._fewest
+        self.since, self._renewal = after, self._fewest
         self._expected = self._test = None
         return jump
 
     def _renew(self) -> int | None:
         """Learn what to expect from the rows kept but the last, and test these; how many rows ago was the alarm?"""
-        self._renewal = min(2 * self._since, self._since + LATEST)
+        self._renewal = min(2 * self.since, self.since + LATEST)
         last = min(int(WINDOWS[-1]), len(self._recent) // 4)
         count = self._enough(self._recent.points[:-last])
         if count is None:

@@ -97,7 +97,7 @@ def reconstruct(
 def _about_jumps(seen: Observations) -> list[str]:
     """What to say when gradients change from some row on."""
     watch = JumpWatch(seen.dim)
-    watch.learn(seen.points.astype(float), seen.gradients.astype(float))
+    watch.learn(seen.points, seen.gradients)
     if not watch.jumps:
         return []
     times = "once" if watch.count == 1 else f"{watch.count} times"

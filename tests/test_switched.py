@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import expm
 
 from onlooker.density import standard_normal
 from onlooker.inverse import reweighted
@@ -37,8 +38,6 @@ def test_the_mean_of_the_switching_law_solves_its_equation():
             [np.zeros((2, 2)), GENERATOR.T],
         ]
     )
-    from scipy.linalg import expm
-
     for time in (0.3, 1.0):
         exact = (expm(time * rates) @ [0.15, 0.15, 0.5, 0.5])[:2].sum()
         law = switching_law(AXIS, DRIFTS, UNIT, GENERATOR, EVEN, 0.3, time)

@@ -88,7 +88,7 @@ class JumpTest:
         self._second = _whitener(short - self._mean, SHORTENED)
         before = (short - self._mean) @ self._second
         count, size = before.shape
-        self.windows = WINDOWS[np.maximum(2 * WINDOWS, 32) <= max(count, 32)]
+        self.windows = WINDOWS[np.maximum(count, 2 * WINDOWS[0]) >= 2 * WINDOWS]
         self._divisors = self.windows * (1 + self.windows / count) * _excess(before, self.windows, together / run)
         freedom = count - size
         chance = min(self.unit * false_alarms / len(self.windows), 0.5)

@@ -287,7 +287,7 @@ def _watching(quick: bool, seed: int) -> Iterator[Row]:
         watch = JumpWatch(rewards[0].dim)
         noticed: list[Jump] = []
         for seen in record(independent(schedule, density, shared=True), observations, seed=seed):
-            noticed += watch.learn(seen.points.astype(float), seen.gradients.astype(float))
+            noticed += watch.learn(seen.points, seen.gradients)
         found = judge(noticed, schedule.times, observations)
         # Who jumps back sooner than a recovery time is not judged.
         long = found.dwells >= limit

@@ -90,16 +90,12 @@ def over_time(
     return save(figure, path)
 
 
-def _contours(axes: Any, axis: np.ndarray, reward: np.ndarray, **look: Any) -> Any:
-    top = np.nanmax(reward) if np.isfinite(reward).any() else 0.0
-    levels = np.linspace(-DEPTH, 0, 13)
-    return axes.contourf(axis, axis, np.minimum(reward.T - top, 0), levels=levels, cmap="viridis", extend="min", **look)
-
-
 def _frame(axes: Any, axis: np.ndarray, reward: np.ndarray, truth: np.ndarray, title: str) -> Any:
     """R̂ in colours and the exact reward's contours in white."""
     axes.set_facecolor("0.85")
-    drawn = _contours(axes, axis, np.where(np.isfinite(reward), reward, np.nan))
+    top = np.nanmax(reward) if np.isfinite(reward).any() else 0.0
+    levels = np.linspace(-DEPTH, 0, 13)
+    drawn = axes.contourf(axis, axis, (reward - top).T, levels=levels, cmap="viridis", extend="min")
     axes.contour(axis, axis, (truth - truth.max()).T, levels=[-8, -4, -1], colors="white", linewidths=1.0)
     axes.set_title(title, fontsize=11)
     axes.set_xlabel("θ(1)")
