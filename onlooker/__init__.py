@@ -20,8 +20,11 @@ from onlooker.inverse import (
     replay,
     reweighted,
 )
+from onlooker.observe.log import Log, open_log, read_log
 from onlooker.observe.observation import Observation, Observations, observe
+from onlooker.observe.optimiser import Optimiser
 from onlooker.observe.stream import Stream, oracle, pooled, recorded
+from onlooker.observe.writer import LogWriter
 from onlooker.observer import Observer
 from onlooker.reconstruct import reconstruct
 from onlooker.reconstruction import Reconstruction, load
@@ -41,11 +44,14 @@ __all__ = [
     "Histogram",
     "Info",
     "InverseLearner",
+    "Log",
+    "LogWriter",
     "Marginals",
     "Observation",
     "Observations",
     "Observer",
     "OnlookerWarning",
+    "Optimiser",
     "PoolInfo",
     "Reconstruction",
     "RewardEstimate",
@@ -61,9 +67,11 @@ __all__ = [
     "nonreversible",
     "observe",
     "on_policies",
+    "open_log",
     "oracle",
     "passive",
     "pooled",
+    "read_log",
     "reconstruct",
     "recorded",
     "replay",

@@ -5,12 +5,13 @@ what to expect, and `observe.jumps` tests all later rows against it. After an al
 kept, and all begins anew.
 """
 
-from collections import deque
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from onlooker.check import check_positive, check_whole
-from onlooker.field.expected import Expected, fit_expected
+from onlooker.field.expected import Parabola, fit_expected
+from onlooker.field.smooth import SmoothPotential
 from onlooker.observe.jumps import WINDOWS, Jump, JumpTest, correlation_times, score_count
 from onlooker.observe.recent import Recent
 from onlooker.threads import one_thread
@@ -38,6 +39,7 @@ LATELY = 1024
 REMEMBERED = 1000
 
 
+@dataclass
 class JumpWatch:
     """Notices jumps of a reward.
 
@@ -49,24 +51,30 @@ class JumpWatch:
         With which probability, per observation, chance may raise an alarm, see `JumpTest`.
     """
 
-    def __init__(self, dim: int, false_alarms: float = FALSE_ALARMS) -> None:
-        check_whole(dim=dim)
-        check_positive(false_alarms=false_alarms)
-        if false_alarms >= 1:
-            raise ValueError(f"false_alarms is {false_alarms!r}; give a probability between 0 and 1.")
-        self.dim, self.false_alarms = dim, false_alarms
-        self.seen = 0
-        self.count = 0
-        self.refused = 0
-        self.jumps: deque[Jump] = deque(maxlen=REMEMBERED)
-        self._fewest = max(FEWEST, PER_SCORE * score_count(dim))
-        self._fewest_independent = max(FEWEST_INDEPENDENT, PER_SCORE * score_count(dim) // 3)
-        self._recent = Recent(dim, max(NUMBERS // dim, ROWS))
-        # How many observations came after the last jump, or altogether.
-        self.since = 0
+    dim: int
+    false_alarms: float = FALSE_ALARMS
+    seen: int = field(default=0, init=False)
+    count: int = field(default=0, init=False)
+    refused: int = field(default=0, init=False)
+    jumps: tuple[Jump, ...] = field(default=(), init=False)
+    # How many observations came after the last jump, or altogether.
+    since: int = field(default=0, init=False)
+    _renewal: int = field(init=False)
+    _recent: Recent = field(init=False)
+    _expected: Parabola | SmoothPotential | None = field(default=None, init=False)
+    _test: JumpTest | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        check_whole(dim=self.dim)
+        check_positive(false_alarms=self.false_alarms)
+        if self.false_alarms >= 1:
+            raise ValueError(f"false_alarms is {self.false_alarms!r}; give a probability between 0 and 1.")
         self._renewal = self._fewest
-        self._expected: Expected | None = None
-        self._test: JumpTest | None = None
+        self._recent = Recent(self.dim, max(NUMBERS // self.dim, ROWS))
+
+    @property
+    def _fewest(self) -> int:
+        return max(FEWEST, PER_SCORE * score_count(self.dim))
 
     @property
     def watching(self) -> bool:
@@ -121,7 +129,7 @@ class JumpWatch:
         after, statistic = self._test.locate()
         after += later
         jump = Jump(self.seen - after, self.seen, statistic, self._test.threshold)
-        self.jumps.append(jump)
+        self.jumps = (*self.jumps, jump)[-REMEMBERED:]
         self.count += 1
         self._recent.cut(after)
         self.since, self._renewal = after, self._fewest
@@ -140,10 +148,10 @@ class JumpWatch:
         size = np.abs(gradients).max(axis=1)
         tame = size <= WILD * np.median(size)
         points, gradients = points[tame], gradients[tame]
-        self._expected = fit_expected(points, gradients)
+        self._expected, residuals = fit_expected(points, gradients)
         known = self._expected.explored(points)
-        rows = (points[known], self._expected.residuals[known], gradients[known])
-        self._test = JumpTest(*rows, self.false_alarms)
+        rows = (points[known], residuals[known], gradients[known])
+        self._test = JumpTest.against(*rows, self.false_alarms)
         alarm = self._alarm(self._recent.points[-last:], self._recent.gradients[-last:])
         return None if alarm is None else last - 1 - alarm
 
@@ -154,5 +162,6 @@ class JumpWatch:
             # More rows may be worth less: learners that have followed the reward to another place were elsewhere.
             best = max(best, (rows / correlation_times(points[-rows:])[0], rows))
             if best[0] >= PLENTY or rows == len(points):
-                return best[1] if best[0] >= self._fewest_independent else None
+                fewest = max(FEWEST_INDEPENDENT, PER_SCORE * score_count(self.dim) // 3)
+                return best[1] if best[0] >= fewest else None
             rows = min(2 * rows, len(points))

@@ -7,12 +7,13 @@ from onlooker.check import check_positive, check_whole
 from onlooker.coordinates import Coordinates, check_measure
 from onlooker.field.cosine import LENGTHS
 from onlooker.field.smooth import SmoothPotential
-from onlooker.jump_watch import JumpWatch
+from onlooker.jump_watch import FALSE_ALARMS, JumpWatch
 from onlooker.methods.options import Options
 from onlooker.methods.potential import by_potential
 from onlooker.methods.replay import by_replay
 from onlooker.methods.single_kernel import by_single_kernel
 from onlooker.observe.observation import Observations, observe
+from onlooker.observe.optimiser import Optimiser
 from onlooker.observe.quality import inspect
 from onlooker.reconstruction import Reconstruction
 
@@ -20,6 +21,8 @@ __all__ = ["METHODS", "reconstruct"]
 
 METHODS = ("auto", "potential", "replay", "passive", "reweighted")
 FEWEST = 50
+# The chance that a reward that never jumped is said to have, at some row of the record.
+FALSE_ALARM = 0.01
 # Cosines that explain less than this share of what the quadratic leaves have no resolution to be at the end of.
 WORTH_A_LOOK = 0.005
 
@@ -30,8 +33,9 @@ def reconstruct(
     *,
     agents: Any = None,
     times: Any = None,
-    learning_rate: float | None = None,
+    learning_rate: Any = None,
     descent: bool = False,
+    optimiser: Optimiser | str | None = None,
     density: Any = None,
     beta: float = 1.0,
     method: str = "auto",
@@ -46,8 +50,8 @@ def reconstruct(
 
     Parameters
     ----------
-    points, gradients, agents, times, learning_rate, descent
-        What was seen; see `observe`.
+    points, gradients, agents, times, learning_rate, descent, optimiser
+        What was seen; see `observe`. Or, alone, the Observations that `read_log` makes of a log.
     density
         π, the density the points come from: a distribution with ``log_prob`` or a log-density function, for the
         paper's methods.
@@ -73,7 +77,18 @@ def reconstruct(
     check_positive(beta=beta, **{name: value for name, value in given.items() if value is not None})
     check_whole(chains=chains)
     _check_coordinates(coordinates, measure, method)
-    seen = observe(points, gradients, agents=agents, times=times, learning_rate=learning_rate, descent=descent)
+    if isinstance(points, Observations):
+        seen = points
+    else:
+        seen = observe(
+            points,
+            gradients,
+            agents=agents,
+            times=times,
+            learning_rate=learning_rate,
+            descent=descent,
+            optimiser=optimiser,
+        )
     if len(seen) < FEWEST:
         raise ValueError(f"points holds {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
     options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
@@ -96,7 +111,7 @@ def reconstruct(
 
 def _about_jumps(seen: Observations) -> list[str]:
     """What to say when gradients change from some row on."""
-    watch = JumpWatch(seen.dim)
+    watch = JumpWatch(seen.dim, min(FALSE_ALARMS, FALSE_ALARM / len(seen)))
     watch.learn(seen.points, seen.gradients)
     if not watch.jumps:
         return []

@@ -41,13 +41,13 @@ def bowls(count, *, shift=0.0, stretch=1.0, scale=1.0, first=None, seed=0):
 def test_the_statistic_is_hotelling_s():
     """T² of the first window over many independent stretches, when nothing has changed: its tail is F's."""
     points, residuals = noise(2000, 2)
-    test = JumpTest(points, residuals, residuals, 0.5)
+    test = JumpTest.against(points, residuals, residuals, 0.5)
     size, freedom = score_count(2), 2000 - score_count(2)
     found = []
     for number in range(1500):
-        test._sums, test.threshold, test._own_thresholds = np.zeros((1, size)), -1.0, -np.ones(len(test.windows))
+        test.sums, test.threshold, test.own_thresholds = np.zeros((1, size)), -1.0, -np.ones(len(test.windows))
         assert test.update(*noise(16, 2, seed=1 + number), KNOWN[:16]) == 15
-        found.append(test._statistic * freedom / (size * 1999))
+        found.append(test.statistic * freedom / (size * 1999))
     for level in (0.5, 0.1, 0.05):
         share = np.mean(np.array(found) > f_distribution.isf(level, size, freedom))
         # 4.5 standard errors, and what estimating κ_w ≥ 1 and shortening may take off.
@@ -220,7 +220,7 @@ def test_memory_is_bounded_and_bad_options_are_one_sentence():
         watch.learn(*bowls(30_000, seed=seed))
     assert watch.seen == watch.since == 240_000
     assert len(watch._recent) == 65_536
-    assert len(watch._test._sums) <= 1025
+    assert len(watch._test.sums) <= 1025
     watch.learn(np.full((3, 2), np.nan), np.zeros((3, 2)))
     assert (watch.seen, watch.refused) == (240_000, 3)
     for bad in (0, 1.0, "often", None):

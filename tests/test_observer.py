@@ -48,7 +48,7 @@ def test_one_by_one_or_all_at_once(forgetting):
     many.learn_many(seen.points[:1500], seen.gradients[:1500], seen.agents[:1500])
     for row in range(1500):
         one.learn_one(seen.points[row], seen.gradients[row], seen.agents[row])
-    assert one.reward(X) == pytest.approx(many.reward(X), abs=1e-8, nan_ok=True)
+    assert np.array_equal(one.reward(X), many.reward(X), equal_nan=True)
 
 
 def test_it_forgets_when_told_to():
@@ -110,12 +110,12 @@ def test_just_after_a_jump_nothing_is_known():
     points = np.random.default_rng(0).standard_normal((3000, 1))
     live = onlooker.Observer(dim=1, forgetting="adaptive")
     live.learn_many(points[:2500], -points[:2500])
-    live.learn_many(points[2500:2550], -points[2500:2550] + 5)
+    live.learn_many(points[2500:2600], -points[2500:2600] + 5)
     assert len(live.jumps) == 1
     assert np.isnan(live.reward([[0.0]])).all()
     with pytest.raises(ValueError, match="has jumped and the observer has seen"):
         _ = live.samples
-    live.learn_many(points[2550:], -points[2550:] + 5)
+    live.learn_many(points[2600:], -points[2600:] + 5)
     assert live.reward([[2.0], [0.0]]) @ [1, -1] == pytest.approx(8.0, abs=0.1)
 
 

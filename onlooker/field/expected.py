@@ -14,7 +14,7 @@ import numpy as np
 from onlooker.field.quadratic import Quadratic, fit_quadratic
 from onlooker.field.smooth import SmoothPotential, begin_smooth
 
-__all__ = ["Expected", "fit_expected"]
+__all__ = ["Expected", "Parabola", "fit_expected"]
 
 # Cosines per axis, by dimension.
 ORDERS = {1: 24, 2: 12, 3: 6}
@@ -24,7 +24,7 @@ FEWEST = 250
 FOLDS = 5
 
 
-class _Parabola(NamedTuple):
+class Parabola(NamedTuple):
     """A quadratic in units of the points' spread, between the outermost of them."""
 
     spread: np.ndarray
@@ -36,6 +36,7 @@ class _Parabola(NamedTuple):
         return self.quadratic.gradient(points / self.spread) / self.spread
 
     def explored(self, points: np.ndarray) -> np.ndarray:
+        """Where it is believed."""
         return np.all((points >= self.low) & (points <= self.high), axis=1)
 
 
@@ -50,15 +51,8 @@ class Expected(NamedTuple):
         (n, dim): what each of them leaves of the gradient when it is predicted from others.
     """
 
-    fit: _Parabola | SmoothPotential
+    fit: Parabola | SmoothPotential
     residuals: np.ndarray
-
-    def gradient(self, points: np.ndarray) -> np.ndarray:
-        return self.fit.gradient(points)
-
-    def explored(self, points: np.ndarray) -> np.ndarray:
-        """Where it is believed."""
-        return self.fit.explored(points)
 
 
 def fit_expected(points: np.ndarray, gradients: np.ndarray) -> Expected:
@@ -77,9 +71,9 @@ def _parabola(points: np.ndarray, gradients: np.ndarray, fold: np.ndarray, sprea
     scaled, slopes = points / spread, gradients * spread
     residuals = np.empty_like(gradients)
 
-    def fitted(rows: np.ndarray, held: np.ndarray) -> _Parabola:
+    def fitted(rows: np.ndarray, held: np.ndarray) -> Parabola:
         quadratic, _ = fit_quadratic(scaled[rows], slopes[rows], scaled[held], slopes[held])
-        return _Parabola(spread, quadratic, points.min(axis=0), points.max(axis=0))
+        return Parabola(spread, quadratic, points.min(axis=0), points.max(axis=0))
 
     for number in range(FOLDS):
         own, next_ = fold == number, fold == (number + 1) % FOLDS

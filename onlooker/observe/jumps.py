@@ -17,6 +17,7 @@ alone. A change of R that no quadratic resembles has no mean score, and is not s
 above three dimensions, one of mixed curvatures alone.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -62,83 +63,110 @@ class Jump(NamedTuple):
     threshold: float
 
 
+@dataclass
 class JumpTest:
     """Watches rows one after the other, against others that came before.
 
-    Parameters
+    Attributes
     ----------
-    points, residuals
-        (n, dim): the rows before, and what a prediction that does not know them left of their gradients.
-    gradients
-        (n, dim): these themselves; what is small beside them is not tested.
-    false_alarms
-        With which probability, per row, chance may raise an alarm; nearly so for residuals that are not normal.
+    centre, spread
+        Of the points before.
+    unit
+        How many rows are one unit: those alike.
+    first, mean, second
+        Units of scores are whitened, shortened, and whitened again about their mean.
+    windows, divisors, own_thresholds
+        How many of the last units are summed, what divides the square of their sum, and how large T² must be by their
+        own variance.
+    threshold
+        Of T².
+    pending
+        Rows of a unit that is not complete, with how much of it each is.
+    sums
+        Of the last units, cumulative.
+    statistic
+        T² at the last alarm.
     """
 
-    def __init__(self, points: np.ndarray, residuals: np.ndarray, gradients: np.ndarray, false_alarms: float) -> None:
-        self._centre, spread = points.mean(axis=0), points.std(axis=0)
-        self._spread = np.where(spread > 0, spread, 1.0)
+    centre: np.ndarray
+    spread: np.ndarray
+    unit: int
+    first: np.ndarray
+    mean: np.ndarray
+    second: np.ndarray
+    windows: np.ndarray
+    divisors: np.ndarray
+    own_thresholds: np.ndarray
+    threshold: float
+    pending: np.ndarray
+    sums: np.ndarray
+    statistic: float = 0.0
+
+    @classmethod
+    def against(
+        cls, points: np.ndarray, residuals: np.ndarray, gradients: np.ndarray, false_alarms: float
+    ) -> "JumpTest":
+        """A test that has seen nothing yet.
+
+        Parameters
+        ----------
+        points, residuals
+            (n, dim): the rows before, and what a prediction that does not know them left of their gradients.
+        gradients
+            (n, dim): these themselves; what is small beside them is not tested.
+        false_alarms
+            With which probability, per row, chance may raise an alarm; nearly so for residuals that are not normal.
+        """
+        centre, spread = points.mean(axis=0), points.std(axis=0)
+        spread = np.where(spread > 0, spread, 1.0)
         together, run = correlation_times(points)
-        self.unit = 1 << int(np.log2(run))
-        sums = _block_sums(self._scores(points, residuals), self.unit)
-        size_of_gradients = float(np.sqrt(np.median(np.mean((gradients * self._spread) ** 2, axis=1))))
-        self._first = _whitener(_tamed(sums), TOLERANCE * size_of_gradients * self.unit)
-        short = _shorten(sums @ self._first)
-        self._mean = short.mean(axis=0)
-        self._second = _whitener(short - self._mean, SHORTENED)
-        before = (short - self._mean) @ self._second
+        unit = 1 << int(np.log2(run))
+        sums = _block_sums(_scores((points - centre) / spread, residuals * spread), unit)
+        size_of_gradients = float(np.sqrt(np.median(np.mean((gradients * spread) ** 2, axis=1))))
+        first = _whitener(_tamed(sums), TOLERANCE * size_of_gradients * unit)
+        short = _shorten(sums @ first)
+        mean = short.mean(axis=0)
+        second = _whitener(short - mean, SHORTENED)
+        before = (short - mean) @ second
         count, size = before.shape
-        self.windows = WINDOWS[np.maximum(count, 2 * WINDOWS[0]) >= 2 * WINDOWS]
-        self._divisors = self.windows * (1 + self.windows / count) * _excess(before, self.windows, together / run)
+        windows = WINDOWS[np.maximum(count, 2 * WINDOWS[0]) >= 2 * WINDOWS]
+        divisors = windows * (1 + windows / count) * _excess(before, windows, together / run)
         freedom = count - size
-        chance = min(self.unit * false_alarms / len(self.windows), 0.5)
-        tail = f_distribution.isf(chance, size, freedom)
-        self.threshold = float(size * (count - 1) / freedom * tail)
+        chance = min(unit * false_alarms / len(windows), 0.5)
+        threshold = float(size * (count - 1) / freedom * f_distribution.isf(chance, size, freedom))
         # The same by the variance that the last w units have among themselves.
-        rest = np.maximum(self.windows - size, 1)
-        own = f_distribution.isf(chance, size, rest)
-        self._own_thresholds = size * (self.windows - 1) / rest * own
-        self._pending = np.zeros((0, size + 1))
-        self._sums = np.zeros((1, size))
-        self._statistic = 0.0
+        rest = np.maximum(windows - size, 1)
+        own_thresholds = size * (windows - 1) / rest * f_distribution.isf(chance, size, rest)
+        pending, nothing = np.zeros((0, size + 1)), np.zeros((1, size))
+        return cls(
+            centre, spread, unit, first, mean, second, windows, divisors, own_thresholds, threshold, pending, nothing
+        )
 
     def update(self, points: np.ndarray, residuals: np.ndarray, known: np.ndarray) -> int | None:
         """The next rows (n, dim); the first one at which there is an alarm, if any: later ones are not taken in.
 
         Rows that are not ``known``, where nothing can be predicted, say nothing.
         """
-        scores = np.where(known[:, None], self._scores(points, residuals), 0)
-        begun = len(self._pending)
+        scores = _scores((points - self.centre) / self.spread, residuals * self.spread)
+        scores = np.where(known[:, None], scores, 0)
+        begun = len(self.pending)
         # The last column says how much of a unit is known.
-        rows = np.concatenate([self._pending, np.column_stack([scores, known / self.unit])])
-        self._pending = rows[len(rows) // self.unit * self.unit :]
+        rows = np.concatenate([self.pending, np.column_stack([scores, known / self.unit])])
+        self.pending = rows[len(rows) // self.unit * self.unit :]
         units = _block_sums(rows, self.unit)
-        short = _shorten(units[:, :-1] @ self._first)
-        alarm = self._add((short - units[:, -1:] * self._mean) @ self._second)
+        short = _shorten(units[:, :-1] @ self.first)
+        alarm = self._add((short - units[:, -1:] * self.mean) @ self.second)
         if alarm is None:
             return None
-        self._pending = rows[:0]
+        self.pending = rows[:0]
         return (alarm + 1) * self.unit - 1 - begun
-
-    def _scores(self, points: np.ndarray, residuals: np.ndarray) -> np.ndarray:
-        """e_i, z_i e_i and, in few dimensions, z_i e_j + z_j e_i, all in units of the points' spread."""
-        dim = residuals.shape[1]
-        scaled, slopes = (points - self._centre) / self._spread, residuals * self._spread
-        columns = [slopes, scaled * slopes]
-        if dim <= PAIRS_UP_TO:
-            columns += [
-                (scaled[:, one] * slopes[:, other] + scaled[:, other] * slopes[:, one])[:, None]
-                for one in range(dim)
-                for other in range(one)
-            ]
-        return np.concatenate(columns, axis=1)
 
     def _add(self, units: np.ndarray) -> int | None:
         """Whitened units; the first one at which there is an alarm, if any."""
-        past = len(self._sums)
-        sums = np.concatenate([self._sums, self._sums[-1] + np.cumsum(units, axis=0)])
+        past = len(self.sums)
+        sums = np.concatenate([self.sums, self.sums[-1] + np.cumsum(units, axis=0)])
         alarm: int | None = None
-        for width, divisor, limit in zip(self.windows, self._divisors, self._own_thresholds, strict=True):
+        for width, divisor, limit in zip(self.windows, self.divisors, self.own_thresholds, strict=True):
             first = max(past, width)
             apart = sums[first:] - sums[first - width : -width]
             statistic = np.einsum("np,np->n", apart, apart) / divisor
@@ -146,23 +174,36 @@ class JumpTest:
                 if alarm is not None and row - past >= alarm:
                     break
                 if _own_hotelling(np.diff(sums[row - width : row + 1], axis=0)) > limit:
-                    alarm, self._statistic = int(row) - past, float(statistic[row - first])
+                    alarm, self.statistic = int(row) - past, float(statistic[row - first])
                     break
         if alarm is not None:
             sums = sums[: past + alarm + 1]
         keep = sums[-int(self.windows[-1]) - 1 :]
         # Counted from the oldest sum that is kept: they never grow.
-        self._sums = keep - keep[0]
+        self.sums = keep - keep[0]
         return alarm
 
     def locate(self) -> tuple[int, float]:
         """After an alarm: how many of the last rows came after the jump, most likely, and T²."""
         # The likeliest time of a change of mean among the units kept, by the same statistic for any width.
-        widths = np.arange(1, len(self._sums))
-        divisors = np.interp(widths, self.windows, self._divisors / self.windows) * widths
-        apart = self._sums[-1] - self._sums[-2::-1]
+        widths = np.arange(1, len(self.sums))
+        divisors = np.interp(widths, self.windows, self.divisors / self.windows) * widths
+        apart = self.sums[-1] - self.sums[-2::-1]
         after = int(widths[np.argmax(np.einsum("np,np->n", apart, apart) / divisors)])
-        return after * self.unit, self._statistic
+        return after * self.unit, self.statistic
+
+
+def _scores(scaled: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """e_i, z_i e_i and, in few dimensions, z_i e_j + z_j e_i, of points z and residuals e in units of the spread."""
+    dim = slopes.shape[1]
+    columns = [slopes, scaled * slopes]
+    if dim <= PAIRS_UP_TO:
+        columns += [
+            (scaled[:, one] * slopes[:, other] + scaled[:, other] * slopes[:, one])[:, None]
+            for one in range(dim)
+            for other in range(one)
+        ]
+    return np.concatenate(columns, axis=1)
 
 
 def score_count(dim: int) -> int:

@@ -8,6 +8,7 @@ from jax import Array
 
 from onlooker.check import check_positive
 from onlooker.observe.iterates import gradients_from_iterates
+from onlooker.observe.optimiser import Optimiser, as_optimiser
 
 __all__ = ["Observation", "Observations", "observe"]
 
@@ -56,8 +57,9 @@ def observe(
     *,
     agents: Any = None,
     times: Any = None,
-    learning_rate: float | None = None,
+    learning_rate: Any = None,
     descent: bool = False,
+    optimiser: Optimiser | str | None = None,
 ) -> Observations:
     """Check what was seen and make Observations of it.
 
@@ -66,18 +68,22 @@ def observe(
     points
         (n, dim) points visited, each agent's rows in the order it made them (agents may be interleaved).
     gradients
-        (n, dim) gradients there. Without them they are read off the iterates of plain SGD,
-        g = (θ_{k+1} − θ_k)/ε, never across an agent's restart.
+        (n, dim) gradients there. Without them they are read off the iterates of SGD, g = (θ_{k+1} − θ_k)/ε, never
+        across an agent's restart.
     agents
         (n,) which agent made each row; without it all rows are one agent's.
     times
         (n,) when each row was made; an agent whose time does not advance was restarted, one whose
         time skips ahead has steps missing, and no gradient is read across either.
     learning_rate
-        ε of the learners' SGD. Without it gradients read off iterates are in units of ε, and a note says so.
+        ε of the learners' SGD, or (n,) of them, of the step from each row to the next. Without it gradients read off
+        iterates are in units of ε, and a note says so.
     descent
         The learners minimise a loss and ``gradients`` are the loss's: R = −loss, and the sign is turned.
         (Iterates need no turning: they move uphill on R either way.)
+    optimiser
+        How the learners step, when gradients are read off iterates: an `Optimiser`, or a name; by default plain SGD.
+        Adam and its like are refused: their steps have lost the gradients' size.
 
     Rows with a NaN or an infinity are counted and dropped. A wrong shape is an error.
     """
@@ -87,12 +93,13 @@ def observe(
     time_rows = None if times is None else _numbers("times", _column("times", times, count))
     if time_rows is not None and not np.isfinite(time_rows).all():
         raise ValueError("times holds a NaN or an infinity; give a finite time for every observation.")
-    if learning_rate is not None:
-        check_positive(learning_rate=learning_rate)
+    learning_rate = _rates(learning_rate, count)
 
     notes: list[str] = []
     if gradients is None:
-        rows, gradient_rows = gradients_from_iterates(point_rows, agent_rows, time_rows, learning_rate)
+        rows, gradient_rows = gradients_from_iterates(
+            point_rows, agent_rows, time_rows, learning_rate, as_optimiser(optimiser)
+        )
         if learning_rate is None:
             notes.append("learning_rate is unknown: gradients, and so R, are in units of the learners' step size ε.")
         point_rows = point_rows[rows]
@@ -120,6 +127,20 @@ def observe(
         agent_rows = None if agent_rows is None else agent_rows[finite]
         time_rows = None if time_rows is None else time_rows[finite]
     return Observations(point_rows, gradient_rows, agent_rows, time_rows, refused, tuple(notes))
+
+
+def _rates(values: Any, count: int) -> Any:
+    """None, a positive number, or one for every row."""
+    if values is None:
+        return None
+    if np.ndim(values) == 0:
+        check_positive(learning_rate=values)
+        return values
+    rates = _column("learning_rate", values, count)
+    assert rates is not None
+    if not (np.issubdtype(rates.dtype, np.number) and (np.isfinite(rates) & (rates > 0)).all()):
+        raise ValueError("learning_rate holds something that is no positive number; give one for every row.")
+    return rates
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:

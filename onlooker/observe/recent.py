@@ -1,5 +1,7 @@
 """The last rows of a stream, in bounded memory; adding one costs the same however many there are."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 __all__ = ["Recent"]
@@ -8,6 +10,7 @@ __all__ = ["Recent"]
 ROOM = 1024
 
 
+@dataclass
 class Recent:
     """Points and gradients (n, dim), and which of them are held out.
 
@@ -19,10 +22,14 @@ class Recent:
         How many rows are kept.
     """
 
-    def __init__(self, dim: int, most: int) -> None:
-        self.most = most
-        self._columns: list[np.ndarray] = [np.zeros((ROOM, dim)), np.zeros((ROOM, dim)), np.zeros(ROOM, bool)]
-        self._first = self._end = 0
+    dim: int
+    most: int
+    _columns: tuple[np.ndarray, np.ndarray, np.ndarray] = field(init=False)
+    _first: int = field(default=0, init=False)
+    _end: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._columns = self._room(ROOM)
 
     def __len__(self) -> int:
         return self._end - self._first
@@ -48,15 +55,23 @@ class Recent:
         self._end += new
         self.cut(self.most)
 
+    def copy(self) -> "Recent":
+        """The rows that are kept, in arrays of their own."""
+        other = Recent(self.dim, self.most)
+        other._columns, other._end = (self.points.copy(), self.gradients.copy(), self.held.copy()), len(self)
+        return other
+
     def cut(self, most: int) -> None:
         """Keep so many of the last rows only."""
         self._first = max(self._first, self._end - most)
 
+    def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.zeros((rows, self.dim)), np.zeros((rows, self.dim)), np.zeros(rows, bool)
+
     def _make_room(self, new: int) -> None:
         """Move the rows to the front of arrays with a quarter more room than they and the new ones need."""
         count = len(self)
-        room = count + new + max(ROOM, count // 4)
-        columns = [np.zeros((room, *column.shape[1:]), column.dtype) for column in self._columns]
+        columns = self._room(count + new + max(ROOM, count // 4))
         for column, old in zip(columns, self._columns, strict=True):
             column[:count] = old[self._first : self._end]
         self._columns, self._first, self._end = columns, 0, count

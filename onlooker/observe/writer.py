@@ -1,0 +1,277 @@
+"""Writes a log while somebody learns: rows are gathered in memory, and a shard appears whole or not at all.
+
+A shard is written under a name that no reader looks at, brought onto the disk, and then linked to the next free number:
+a link fails where there is a shard already, so that many writers, in many processes, can share a folder. Killed at any
+moment, a writer loses the rows it had gathered since the last shard and nothing else.
+"""
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from onlooker.check import check_positive, check_whole
+from onlooker.observe.log import DIRECTIONS, About, open_log, shards_in
+from onlooker.observe.optimiser import Optimiser, as_optimiser
+
+__all__ = ["LogWriter"]
+
+# Numbers of a shard, rows times dimensions, and rows at the most and at the least.
+NUMBERS = 1 << 19
+MOST, FEWEST = 1 << 16, 1 << 6
+# Seconds after which rows are written even if they are few: somebody may be watching.
+SECONDS = 5.0
+
+
+class LogWriter:
+    """Appends observations to a folder of Parquet shards.
+
+    Parameters
+    ----------
+    folder
+        Made if it is not there; a log in it is continued.
+    learning_rate, optimiser, direction, source
+        What is known of the learners, see `About`. Gradients are ascent gradients unless the direction is "descent".
+    rows, seconds
+        How many rows make a shard, by default as many as half a million numbers are; and after how many seconds one is
+        written although it is not full.
+    """
+
+    def __init__(
+        self,
+        folder: Any,
+        *,
+        learning_rate: float | None = None,
+        optimiser: Optimiser | str | None = None,
+        direction: str = "ascent",
+        source: str = "",
+        rows: int | None = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        check_positive(seconds=seconds, **({} if learning_rate is None else {"learning_rate": learning_rate}))
+        if rows is not None:
+            check_whole(rows=rows)
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction is {direction!r}; give {' or '.join(DIRECTIONS)}.")
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        rule = None if optimiser is None else as_optimiser(optimiser)
+        self.about = About("", 0, learning_rate, rule, direction, source)
+        self.written = 0
+        self._rows, self._seconds = rows, seconds
+        self._lock = threading.RLock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="onlooker-log")
+        self._under_way: Future | None = None
+        self._columns: dict[str, np.ndarray] = {}
+        self._count = 0
+        self._oldest = 0.0
+        self._steps: dict[Hashable, int] = {}
+        self._closed = False
+
+    def add(
+        self,
+        point: Any,
+        gradient: Any = None,
+        *,
+        agent: Hashable | None = None,
+        time: float | None = None,
+        learning_rate: float | None = None,
+    ) -> None:
+        """One observation: a point (dim,) and the gradient there, if it is known.
+
+        An agent's times, unless they are given, are 0, 1, 2, …
+        """
+        given = {"point": point, "gradient": gradient, "agent": agent, "time": time, "learning_rate": learning_rate}
+        with self._lock:
+            if agent is not None and time is None:
+                given["time"] = self._steps.get(agent, 0)
+                self._steps[agent] = given["time"] + 1
+            row = {name: value for name, value in given.items() if value is not None}
+            if row.keys() != self._columns.keys():
+                self._begin(row)
+            for name, value in row.items():
+                self._columns[name][self._count] = value
+            self._count += 1
+            self._flush_if_full()
+
+    def add_many(
+        self, points: Any, gradients: Any = None, *, agents: Any = None, times: Any = None, learning_rates: Any = None
+    ) -> None:
+        """Observations (n, dim), in the order in which they were made."""
+        points = np.asarray(points)
+        if points.ndim != 2:
+            raise ValueError(f"points has shape {points.shape}; give (rows, dimensions).")
+        given = {"gradients": gradients, "agents": agents, "times": times, "learning_rates": learning_rates}
+        for name, values in given.items():
+            wanted = points.shape if name == "gradients" else points.shape[:1]
+            if values is not None and np.shape(values) != wanted:
+                raise ValueError(f"{name} has shape {np.shape(values)} beside points of {points.shape}; give {wanted}.")
+        with self._lock:
+            if agents is not None and times is None:
+                times = self._next_times(np.asarray(agents))
+            columns = {"point": points, "gradient": gradients, "agent": agents, "time": times}
+            columns |= {"learning_rate": learning_rates}
+            rows = {name: np.asarray(values) for name, values in columns.items() if values is not None}
+            first = 0
+            while first < len(points):
+                if rows.keys() != self._columns.keys():
+                    self._begin({name: values[first] for name, values in rows.items()})
+                some = min(len(points) - first, len(self._columns["point"]) - self._count)
+                for name, values in rows.items():
+                    self._columns[name][self._count : self._count + some] = values[first : first + some]
+                self._count += some
+                first += some
+                self._flush_if_full()
+
+    def flush(self) -> None:
+        """Bring onto the disk all that was added."""
+        with self._lock:
+            self._hand_over()
+            self._wait()
+
+    def close(self) -> None:
+        """Flush, and take nothing more."""
+        with self._lock:
+            if not self._closed:
+                try:
+                    self.flush()
+                finally:
+                    self._closed = True
+                    self._thread.shutdown()
+
+    def __enter__(self) -> "LogWriter":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _next_times(self, agents: np.ndarray) -> np.ndarray:
+        """The next of each agent's own times."""
+        names, which, counts = np.unique(agents, return_inverse=True, return_counts=True)
+        order = np.argsort(which, kind="stable")
+        times = np.empty(len(agents))
+        times[order] = np.arange(len(agents)) - np.repeat(np.cumsum(counts) - counts, counts)
+        begun = [self._steps.get(name, 0) for name in names.tolist()]
+        self._steps |= {
+            name: start + count for name, start, count in zip(names.tolist(), begun, counts.tolist(), strict=True)
+        }
+        return times + np.array(begun)[which]
+
+    def _begin(self, row: dict[str, Any]) -> None:
+        """Room for rows like this one, the first."""
+        if self._closed:
+            raise ValueError("the log is closed; make a new LogWriter to go on.")
+        if self._columns:
+            raise ValueError(
+                f"this row has {', '.join(sorted(row))} but the log {', '.join(sorted(self._columns))}; give the same."
+            )
+        point = np.asarray(row["point"])
+        dim = point.shape[0] if point.ndim == 1 else 0
+        if dim == 0 or point.dtype.kind not in "fiu":
+            raise ValueError(f"point has shape {point.shape}, {point.dtype}; give (dim,) numbers.")
+        self.about = replace(self._continued(dim, "gradient" in row), dim=dim)
+        room = self._rows or int(np.clip(NUMBERS // dim, FEWEST, MOST))
+        kind = np.float32 if point.dtype == np.float32 else np.float64
+        self._columns = {"point": np.empty((room, dim), kind)}
+        if "gradient" in row:
+            self._columns["gradient"] = np.empty((room, dim), kind)
+        if "agent" in row:
+            number = isinstance(row["agent"], int | np.integer)
+            self._columns["agent"] = np.empty(room, np.int64 if number else object)
+        for name in ("time", "learning_rate"):
+            if name in row:
+                self._columns[name] = np.empty(room)
+        self._columns = {name: self._columns[name] for name in row}
+        self._oldest = time.monotonic()
+
+    def _continued(self, dim: int, gradients: bool) -> About:
+        """What is known of the log: its name, if there is one, and that these rows fit it."""
+        if not shards_in(self.folder):
+            return replace(self.about, name=uuid.uuid4().hex)
+        before = open_log(self.folder)
+        if before.dim != dim or before.has_gradients != gradients:
+            raise ValueError(
+                f"{self.folder} holds a log of {before.dim} dimensions {'with' if before.has_gradients else 'without'} "
+                f"gradients and this row has {dim}, {'with' if gradients else 'without'}; choose another folder."
+            )
+        return replace(self.about, name=before.name)
+
+    def _flush_if_full(self) -> None:
+        if self._count == len(self._columns["point"]) or time.monotonic() - self._oldest > self._seconds:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the rows gathered to the thread that writes; one shard at a time."""
+        self._wait()
+        if self._count:
+            rows, self._count = {name: column[: self._count].copy() for name, column in self._columns.items()}, 0
+            self._under_way = self._thread.submit(self._write, rows)
+        self._oldest = time.monotonic()
+
+    def _wait(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            try:
+                under_way.result()
+            except (OSError, pa.ArrowException) as error:
+                raise OSError(f"{self.folder} could not be written to ({error}); rows were lost.") from error
+
+    def _write(self, rows: dict[str, np.ndarray]) -> None:
+        table = _table(rows, self.about)
+        hidden = self.folder / f".writing-{uuid.uuid4().hex}"
+        try:
+            with hidden.open("wb") as file:
+                pyarrow.parquet.write_table(
+                    table, file, compression="none", use_dictionary=["agent"], write_page_checksum=True
+                )
+                file.flush()
+                os.fsync(file.fileno())
+            _publish(hidden, self.folder)
+        finally:
+            hidden.unlink(missing_ok=True)
+        self.written += len(table)
+
+
+def _publish(hidden: Path, folder: Path) -> None:
+    """Give a whole shard the next free number."""
+    numbers = [int(path.stem) for path in shards_in(folder) if path.stem.isdecimal()]
+    number = max(numbers, default=-1) + 1
+    while True:
+        try:
+            os.link(hidden, folder / f"{number:010d}.parquet")
+            break
+        except FileExistsError:
+            number += 1
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _table(rows: dict[str, np.ndarray], about: About) -> pa.Table:
+    """Columns in one order; lists without missing values, which are written and read several times as fast."""
+    arrays, fields = [], []
+    for name in ("agent", "time", "point", "gradient", "learning_rate"):
+        if name not in rows:
+            continue
+        values = rows[name]
+        if values.ndim == 2:
+            element = pa.field("element", pa.from_numpy_dtype(values.dtype), nullable=False)
+            kind = pa.list_(element, values.shape[1])
+            arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=kind))
+        elif values.dtype == object:
+            arrays.append(pa.array([str(value) for value in values]))
+        else:
+            arrays.append(pa.array(values))
+        fields.append(pa.field(name, arrays[-1].type, nullable=False))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=about.to_metadata()))
