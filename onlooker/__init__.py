@@ -31,7 +31,8 @@ from onlooker.reconstruction import Reconstruction, load
 from onlooker.reward.accumulate import Grid, Histogram, Marginals
 from onlooker.reward.distances import total_variation, wasserstein
 from onlooker.reward.estimate import RewardEstimate
-from onlooker.run import Chains, OnlookerWarning, run
+from onlooker.run import Chains, run
+from onlooker.warning import OnlookerWarning
 
 __version__ = "0.1.0"
 

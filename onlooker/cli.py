@@ -1,16 +1,22 @@
 """The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
 
+import json
 import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
-from onlooker import __version__
+from onlooker import Log, Observations, __version__
 
 __all__ = ["app", "main"]
+
+# Coordinates that are printed, and points that principal components are made from.
+MOST_SHOWN = 8
+MOST_TRAJECTORY = 20_000
 
 app = typer.Typer(
     add_completion=False,
@@ -85,6 +91,144 @@ def reproduce(
         outside = outside or not all(row.within for row in rows)
     if outside:
         raise typer.Exit(1)
+
+
+LogPath = Annotated[Path, typer.Argument(help="A folder of shards, or a .parquet, .npz or .csv file.")]
+LearningRate = Annotated[float | None, typer.Option(help="ε, when gradients are read off iterates.")]
+Rule = Annotated[str | None, typer.Option("--optimiser", help="sgd, momentum, nesterov, …, when read off iterates.")]
+Momentum = Annotated[float, typer.Option(help="ρ of momentum or nesterov.")]
+WeightDecay = Annotated[float, typer.Option(help="λ that the optimiser adds by itself.")]
+Descent = Annotated[bool | None, typer.Option("--descent/--ascent", help="A loss's gradients, whatever the log says.")]
+Components = Annotated[int | None, typer.Option(help="Watch so many principal components of the points only.")]
+
+
+@app.command()
+def inspect(
+    log: LogPath,
+    learning_rate: LearningRate = None,
+    optimiser: Rule = None,
+    momentum: Momentum = 0.0,
+    weight_decay: WeightDecay = 0.0,
+    descent: Descent = None,
+    components: Components = None,
+) -> None:
+    """Say what is in a log, whether it is usable, and which method fits and why."""
+    from onlooker.inspection import inspect_log
+
+    opened, seen = _read(log, learning_rate, optimiser, momentum, weight_decay, descent, components)
+    found = inspect_log(opened, seen)
+    print(f"{log}: {_described(opened)}")
+    for name, value in found.numbers.items():
+        print(f"  {name.replace('_', ' '):<18} {_short(value)}")
+    print("  where the points are (5 %, 50 %, 95 %):")
+    for axis, (low, middle, high) in enumerate(found.occupancy.T[:MOST_SHOWN]):
+        print(f"    θ({axis + 1:<3}) {low:>11.4g} {middle:>11.4g} {high:>11.4g}")
+    if seen.dim > MOST_SHOWN:
+        print(f"    … and {seen.dim - MOST_SHOWN} more coordinates")
+    for doubt in found.doubts:
+        print(f"warning: {doubt}", file=sys.stderr)
+    print(f"usable: {'yes' if found.usable else 'no'}")
+    print(f"method: {found.method}: {found.reason}")
+    if not found.usable:
+        raise typer.Exit(1)
+
+
+@app.command("reconstruct")
+def reconstruct_log(
+    log: LogPath,
+    method: Annotated[str, typer.Option(help="auto, potential or replay.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; by default out/ and the log's name.")] = None,
+    beta: Annotated[float, typer.Option(help="Samples are of exp(βR).")] = 1.0,
+    chains: Annotated[int, typer.Option(min=1, help="How many chains of samples.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
+    learning_rate: LearningRate = None,
+    optimiser: Rule = None,
+    momentum: Momentum = 0.0,
+    weight_decay: WeightDecay = 0.0,
+    descent: Descent = None,
+    components: Components = None,
+) -> None:
+    """Reconstruct the reward behind a log: figures, summary.json, and the result as a Zarr store."""
+    from onlooker.reconstruct import METHODS, reconstruct
+    from onlooker.reward.plots import save
+
+    known = [one for one in METHODS if one not in ("passive", "reweighted")]
+    if method not in known:
+        raise ValueError(
+            f"method is {method!r}; choose one of {', '.join(known)} (the others need a density: in Python)."
+        )
+    folder = Path("out") / log.name if out is None else out
+    _writable(folder)
+    opened, seen = _read(log, learning_rate, optimiser, momentum, weight_decay, descent, components)
+    print(f"read {len(seen):,} observations of {seen.dim} dimensions; fitting …", file=sys.stderr, flush=True)
+    result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed)
+    result.save(folder / "result.zarr")
+    figures = {"landscape.png": result.landscape(), "samples.png": result.plot()}
+    for name, figure in figures.items():
+        save(figure, folder / name)
+    summary = {
+        "log": str(log),
+        "method": result.method,
+        "maximum": result.maximum().tolist(),
+        "diagnostics": result.diagnostics,
+        "warnings": result.warnings,
+        "about": opened.about.to_metadata(),
+        "files": ["result.zarr", *figures],
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2, default=float) + "\n")
+    numbers = result.diagnostics
+    print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}")
+    errors = (_short(numbers.get(name)) for name in ("held_out_error", "quadratic_error"))
+    print("held-out gradient error {}, of a quadratic {}".format(*errors))
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"the result is in {folder}: summary.json, {', '.join(summary['files'])}")
+
+
+def _read(
+    path: Path,
+    learning_rate: float | None,
+    optimiser: str | None,
+    momentum: float,
+    weight_decay: float,
+    descent: bool | None,
+    components: int | None,
+) -> tuple[Log, Observations]:
+    """A log's observations, with what was said on the command line believed before what it says itself."""
+    from onlooker.observe.log import open_log
+    from onlooker.observe.optimiser import as_optimiser
+    from onlooker.observe.projection import principal_components
+    from onlooker.progress import progress
+
+    if optimiser is None and (momentum or weight_decay):
+        optimiser = "sgd"
+    rule = None if optimiser is None else as_optimiser(optimiser, momentum, weight_decay=weight_decay)
+    opened = open_log(path, learning_rate=learning_rate, optimiser=rule, descent=descent)
+    with progress("reading", opened.row_count() or None, None) as report:
+        seen = opened.read(report)
+    if components is not None:
+        some = seen.points[np.linspace(0, len(seen) - 1, min(len(seen), MOST_TRAJECTORY)).astype(int)]
+        projection = principal_components(some, components)
+        print(f"{components} components have {projection.explained:.0%} of the points' variance", file=sys.stderr)
+        seen = projection(seen)
+    return opened, seen
+
+
+def _described(log: Log) -> str:
+    about = log.about
+    rule = "an optimiser nobody wrote down" if about.optimiser is None else about.optimiser.name
+    if about.optimiser is not None and about.optimiser.momentum:
+        rule += f", {'Nesterov ' if about.optimiser.nesterov else ''}momentum {about.optimiser.momentum:g}"
+    rate = "unknown" if about.learning_rate is None else f"{about.learning_rate:g}"
+    kind = f"gradients ({about.direction})" if log.has_gradients else "iterates without gradients"
+    return f"{kind}, {rule}, learning rate {rate}" + (f"; {about.source}" if about.source else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        more = f", … {len(value)} in all" if len(value) > MOST_SHOWN else ""
+        return ", ".join(map(_short, value[:MOST_SHOWN])) + more
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _writable(folder: Path) -> None:

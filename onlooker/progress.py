@@ -15,8 +15,8 @@ class Report(Protocol):
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int, chains: int, show: bool | None = None) -> Iterator[Report]:
-    """``report(done)`` moves the bar; ``show=None`` means: when standard error is a terminal."""
+def progress(label: str, total: int | None, chains: int | None, show: bool | None = None) -> Iterator[Report]:
+    """``report(done)`` moves the bar, of rows without chains; ``show=None``: when standard error is a terminal."""
 
     def silent(done: int) -> None:
         return None
@@ -46,7 +46,8 @@ def progress(label: str, total: int, chains: int, show: bool | None = None) -> I
     def report(done: int) -> None:
         with contextlib.suppress(Exception):
             speed = bar.tasks[0].speed
-            rate = f"{speed * chains / 1e6:.1f} M chain-steps/s" if speed else ""
+            what = "rows" if chains is None else "chain-steps"
+            rate = f"{speed * (chains or 1) / 1e6:.1f} M {what}/s" if speed else ""
             bar.update(task, completed=done, rate=rate)
 
     try:

@@ -17,7 +17,7 @@ from onlooker.observe.optimiser import Optimiser
 from onlooker.observe.quality import inspect
 from onlooker.reconstruction import Reconstruction
 
-__all__ = ["METHODS", "reconstruct"]
+__all__ = ["METHODS", "about_jumps", "reconstruct"]
 
 METHODS = ("auto", "potential", "replay", "passive", "reweighted")
 FEWEST = 50
@@ -100,7 +100,7 @@ def reconstruct(
         checked = replace(checked, points=folded, gradients=sign * checked.gradients)
     if len(checked) < FEWEST:
         raise ValueError(f"points holds {len(checked)} different observations; a reconstruction needs {FEWEST}.")
-    doubts = [*seen.notes, *doubts, *_about_jumps(seen)]
+    doubts = [*seen.notes, *doubts, *about_jumps(seen)]
     if method in ("passive", "reweighted"):
         return by_single_kernel(method, checked, doubts, options)
     if method == "replay":
@@ -109,7 +109,7 @@ def reconstruct(
     return _or_replay(found, checked, doubts, options) if method == "auto" else found
 
 
-def _about_jumps(seen: Observations) -> list[str]:
+def about_jumps(seen: Observations) -> list[str]:
     """What to say when gradients change from some row on."""
     watch = JumpWatch(seen.dim, min(FALSE_ALARMS, FALSE_ALARM / len(seen)))
     watch.learn(seen.points, seen.gradients)

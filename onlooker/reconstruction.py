@@ -28,6 +28,8 @@ Potential = SmoothPotential | RidgePotential
 FORMAT = "onlooker reconstruction 1"
 # Places per axis of a picture.
 PLOTTED = 120
+# Coordinates that have a curve of their own.
+MOST_CURVES = 8
 # Climbs to the maximum, and the step of their slopes in standard deviations of the samples.
 CLIMBS = 5
 NUDGE = 0.01
@@ -137,6 +139,23 @@ class Reconstruction:
         axes = tuple(np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True))
         places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
         return plots.reward_map(axes, beta * self.reward(places).reshape(PLOTTED, PLOTTED))
+
+    def landscape(self) -> Any:
+        """A matplotlib Figure of R̂ in its own units: a map in two dimensions, else curves through its maximum."""
+        seen = self.observed.get("points", self.samples.reshape(-1, self.dim))
+        low, high = np.quantile(seen, [0.001, 0.999], axis=0)
+        maximum = self.maximum()
+        axes = [np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True)]
+        if self.dim == 2:
+            places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+            return plots.landscape((axes[0], axes[1]), self.reward(places).reshape(PLOTTED, PLOTTED), seen, maximum)
+        shown, values, errors = axes[:MOST_CURVES], [], []
+        for axis, along in enumerate(shown):
+            places = np.tile(maximum, (PLOTTED, 1))
+            places[:, axis] = along
+            values.append(self.reward(places))
+            errors.append(np.full(PLOTTED, np.nan) if self.potential is None else self.reward_error(places))
+        return plots.curves(shown, values, errors, maximum)
 
     def to_datatree(self) -> xarray.DataTree:
         """An ArviZ DataTree: ``posterior``, ``sample_stats`` (βR̂ of a fitted reward) and some ``observed_data``."""

@@ -20,8 +20,9 @@ from onlooker.progress import interrupts
 from onlooker.progress import progress as progress_bar
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments, effective_count, weight_left
 from onlooker.reward.diagnostics import reported, rhat, warn_about_chains, warn_about_occupancy, warn_about_pools
+from onlooker.warning import OnlookerWarning
 
-__all__ = ["Chains", "OnlookerWarning", "Snapshot", "run"]
+__all__ = ["Chains", "Snapshot", "run"]
 
 # Seconds between two looks at the keyboard. An accelerator's calls hand back more.
 CALL_SECONDS = {"cpu": 0.25, "accelerator": 1.0}
@@ -29,10 +30,6 @@ CALL_SECONDS = {"cpu": 0.25, "accelerator": 1.0}
 CALL_STEPS = 2**20
 # Positions counted between two additions to the totals, well below 2³¹ where int32 overflows.
 CALL_COUNTS = 2**30
-
-
-class OnlookerWarning(UserWarning):
-    """An answer that should not be trusted as it is; the same sentences are in the result's ``warnings``."""
 
 
 @dataclass(frozen=True)

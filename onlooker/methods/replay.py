@@ -27,7 +27,8 @@ from onlooker.reconstruction import Reconstruction
 from onlooker.reward.accumulate import Grid, Histogram
 from onlooker.reward.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS, Convergence, convergence
 from onlooker.reward.estimate import RewardEstimate
-from onlooker.run import Chains, OnlookerWarning, run
+from onlooker.run import Chains, run
+from onlooker.warning import OnlookerWarning
 
 __all__ = ["by_replay", "frozen", "mirrored", "silence"]
 

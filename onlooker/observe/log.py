@@ -143,6 +143,10 @@ class Log:
             raise FileNotFoundError(f"{self.path} is gone: the log was moved or deleted.")
         return shards_in(self.path) if self.path.is_dir() else [self.path]
 
+    def row_count(self) -> int:
+        """How many rows there are, as far as that is known without reading them."""
+        return sum(formats.row_count(shard) or 0 for shard in self.shards() if shard.name not in self.torn)
+
     def batches(self, after: str = "") -> Iterator[tuple[Rows, str]]:
         """All rows that are there now, some at a time, each with the position after them; from a position on.
 
@@ -204,7 +208,7 @@ class Log:
 
         Of a log of more than MOST_NUMBERS numbers one agent in so many is read, or one piece in so many.
         """
-        total = sum(formats.row_count(shard) or 0 for shard in self.shards() if shard.name not in self.torn)
+        total = self.row_count()
         share = max(1, -(-total * self.dim // MOST_NUMBERS))
         columns: list[list[Any]] = [[] for _ in Rows._fields]
         codes: dict[str, int] = {}

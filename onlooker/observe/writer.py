@@ -72,10 +72,28 @@ class LogWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onlooker-log")
         self._under_way: Future | None = None
         self._columns: dict[str, np.ndarray] = {}
+        self._spare: dict[str, np.ndarray] = {}
         self._count = 0
         self._oldest = 0.0
         self._steps: dict[Hashable, int] = {}
+        self._told: dict[str, Any] = {}
         self._closed = False
+
+    def describe(
+        self, *, learning_rate: float | None = None, optimiser: Optimiser | None = None, source: str = ""
+    ) -> None:
+        """Say what nobody has said yet; of learners that differ, the log says only what they have in common."""
+        with self._lock:
+            told: dict[str, Any] = {"learning_rate": learning_rate, "optimiser": optimiser, "source": source}
+            for name, value in told.items():
+                before = getattr(self.about, name)
+                if name not in self._told:
+                    self._told[name] = value
+                    if not before:
+                        self.about = replace(self.about, **{name: value})
+                elif self._told[name] != value and before == self._told[name]:
+                    unsaid: dict[str, Any] = {name: "" if name == "source" else None}
+                    self.about = replace(self.about, **unsaid)
 
     def add(
         self,
@@ -190,7 +208,7 @@ class LogWriter:
         for name in ("time", "learning_rate"):
             if name in row:
                 self._columns[name] = np.empty(room)
-        self._columns = {name: self._columns[name] for name in row}
+        self._spare = {name: np.empty_like(column) for name, column in self._columns.items()}
         self._oldest = time.monotonic()
 
     def _continued(self, dim: int, gradients: bool) -> About:
@@ -213,7 +231,9 @@ class LogWriter:
         """Give the rows gathered to the thread that writes; one shard at a time."""
         self._wait()
         if self._count:
-            rows, self._count = {name: column[: self._count].copy() for name, column in self._columns.items()}, 0
+            rows = {name: column[: self._count] for name, column in self._columns.items()}
+            # The other set of columns was written before: new memory would cost more than what is written into it.
+            self._columns, self._spare, self._count = self._spare, self._columns, 0
             self._under_way = self._thread.submit(self._write, rows)
         self._oldest = time.monotonic()
 

@@ -38,7 +38,8 @@ from onlooker.paper.ridge_tour import (
 )
 from onlooker.reconstruct import reconstruct
 from onlooker.reconstruction import Reconstruction
-from onlooker.run import OnlookerWarning, run
+from onlooker.run import run
+from onlooker.warning import OnlookerWarning
 
 __all__ = ["PRESETS", "reproduce"]
 

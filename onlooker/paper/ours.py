@@ -22,7 +22,8 @@ from onlooker.reconstruction import Reconstruction
 from onlooker.reward import plots
 from onlooker.reward.accumulate import Histogram
 from onlooker.reward.distances import marginal_variations, total_variation
-from onlooker.run import OnlookerWarning, run
+from onlooker.run import run
+from onlooker.warning import OnlookerWarning
 
 __all__ = ["corrected_rows"]
 

@@ -16,7 +16,9 @@ from onlooker.reward.estimate import RewardEstimate
 
 __all__ = [
     "beside_truth",
+    "curves",
     "distances",
+    "landscape",
     "marginals",
     "one_marginal",
     "overview",
@@ -186,6 +188,42 @@ def _reward_panel(axes: Any, centres: tuple[np.ndarray, ...], values: np.ndarray
     axes.set_aspect("equal")
     _label(axes)
     return filled
+
+
+def landscape(centres: tuple[np.ndarray, ...], values: np.ndarray, points: np.ndarray, maximum: np.ndarray) -> Figure:
+    """R̂ in two dimensions in its own units, all of it, with some of the places where learners were."""
+    figure = Figure(figsize=(6.4, 5), layout="constrained")
+    axes = figure.subplots()
+    filled = axes.contourf(*centres, (values - np.nanmax(values)).T, levels=20, cmap="magma")
+    axes.plot(*points.T, ".", color="white", markersize=1.5, alpha=0.5, label="where learners were")
+    axes.plot(*maximum, "+", color=COLOURS[0], markersize=14, markeredgewidth=2.5, label="its maximum")
+    axes.set_xlim(*centres[0][[0, -1]])
+    axes.set_ylim(*centres[1][[0, -1]])
+    _label(axes)
+    axes.set_title("reconstructed reward (white: not explored)", fontsize=11)
+    axes.legend(loc="upper right", fontsize=8, facecolor="0.3", labelcolor="white")
+    figure.colorbar(filled, ax=axes, label="R̂ − max R̂")
+    return figure
+
+
+def curves(axes: list[np.ndarray], values: list[np.ndarray], errors: list[np.ndarray], maximum: np.ndarray) -> Figure:
+    """R̂ along each coordinate through its maximum, with two standard errors where there are any."""
+    across = min(len(axes), 4)
+    down = -(-len(axes) // across)
+    figure = Figure(figsize=(1.2 + 3.2 * across, 3.2 * down), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(down, across, squeeze=False).ravel())
+    top = max(np.nanmax(value) for value in values)
+    for number, (place, value, error) in enumerate(zip(axes, values, errors, strict=True)):
+        panel = panels[number]
+        panel.fill_between(place, value - top - 2 * error, value - top + 2 * error, color=COLOURS[0], alpha=0.25)
+        panel.plot(place, value - top, color=COLOURS[0], label="R̂ ± 2 errors")
+        panel.axvline(maximum[number], color=TRUTH, linewidth=0.8, linestyle=":", label="its maximum")
+        _label(panel, f"θ({number + 1})", "R̂ − max R̂" if number % across == 0 else "")
+    for panel in panels[len(axes) :]:
+        panel.set_visible(False)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False, fontsize=9)
+    return figure
 
 
 def overview(

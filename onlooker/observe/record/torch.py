@@ -1,0 +1,199 @@
+"""Record a torch optimiser's steps: θ_k and g_k = −∂loss/∂θ as they are just before θ_{k+1} is made.
+
+    with record(optimizer, "runs/", agent=0):
+        train()
+
+Any trainer that calls ``optimizer.step()`` will do. The gradient is what the optimiser was given: averaged over the
+batch, and clipped if the trainer clips. Weight decay that the optimiser adds itself is not in it.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from onlooker.observe.optimiser import Optimiser
+from onlooker.observe.projection import Projection
+from onlooker.observe.writer import LogWriter
+from onlooker.warning import OnlookerWarning
+
+__all__ = ["Recording", "record", "rule_of"]
+
+# What is written as it is; anything else as float32.
+KINDS = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def record(
+    optimizer: torch.optim.Optimizer,
+    log: Any,
+    *,
+    agent: Hashable | None = None,
+    parameters: Iterable[torch.Tensor] | None = None,
+    projection: Projection | None = None,
+) -> "Recording":
+    """Write down every step of an optimiser until the recording is closed.
+
+    Parameters
+    ----------
+    optimizer
+        Any of torch's: SGD, its momentum and Nesterov's are known by their settings, others by their names.
+    log
+        A folder, or a `LogWriter`, which recordings of many agents may share.
+    agent
+        Whose steps they are. Say it when there are several: who made which row is worth a lot.
+    parameters
+        Which tensors to watch; by default all that the optimiser has.
+    projection
+        Watch only these directions of them: `onto` or `principal_components`.
+    """
+    return Recording(optimizer, log, agent, parameters, projection)
+
+
+class Recording:
+    """Steps being written down; ``close`` it, or use it in a ``with`` statement."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        log: Any,
+        agent: Hashable | None,
+        parameters: Iterable[torch.Tensor] | None,
+        projection: Projection | None,
+    ) -> None:
+        groups = optimizer.param_groups
+        signs = {id(tensor): 1 if group.get("maximize") else -1 for group in groups for tensor in group["params"]}
+        self.parameters = list(
+            (tensor for group in groups for tensor in group["params"]) if parameters is None else parameters
+        )
+        strangers = sum(id(tensor) not in signs for tensor in self.parameters)
+        if strangers or not self.parameters:
+            raise ValueError(
+                f"parameters holds {strangers} tensors that the optimiser does not have; give some of its own."
+            )
+        sizes = [tensor.numel() for tensor in self.parameters]
+        # Gradients of a loss are turned, those of what is maximised are not.
+        self._sign = np.repeat([signs[id(tensor)] for tensor in self.parameters], sizes).astype(np.float32)
+        self._gradient = np.empty(sum(sizes), np.result_type(*map(_kind, self.parameters)))
+        self._point = np.empty_like(self._gradient)
+        self._views: list[tuple[int, np.ndarray]] = [(0, np.empty(0))] * len(sizes)
+        self.projection = projection
+        size = sum(sizes)
+        if projection is not None and projection.directions.shape[1] != size:
+            raise ValueError(f"projection is of {projection.directions.shape[1]} parameters but {size} are watched.")
+        self._owned = not isinstance(log, LogWriter)
+        self.log = LogWriter(log) if self._owned else log
+        self.log.describe(
+            learning_rate=groups[0]["lr"] if len(groups) == 1 else None,
+            optimiser=rule_of(optimizer),
+            source=f"torch.optim.{type(optimizer).__name__}: loss gradients, turned into ascent gradients",
+        )
+        self.agent = agent
+        self._handle = optimizer.register_step_pre_hook(self._before_step)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> Any:
+        # The optimiser itself is the first argument.
+        if len(args) <= 1 and not kwargs:
+            self._write()
+            return None
+        closure = next((one for one in (*args[1:], *kwargs.values()) if callable(one)), None)
+        if closure is None:
+            self._write()
+            return None
+        recorded = self._writing(closure)
+        return (
+            tuple(recorded if one is closure else one for one in args),
+            {name: recorded if one is closure else one for name, one in kwargs.items()},
+        )
+
+    def _writing(self, closure: Callable) -> Callable:
+        """The closure, which makes the gradients inside the step; what it leaves at first is written down."""
+        written = False
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            nonlocal written
+            loss = closure(*args, **kwargs)
+            if not written:
+                self._write()
+                written = True
+            return loss
+
+        return recorded
+
+    def _write(self) -> None:
+        point = np.concatenate([self._view(number) for number in range(len(self.parameters))], out=self._point)
+        gradient = np.concatenate(self._gradients(), out=self._gradient)
+        gradient *= self._sign
+        if self.projection is not None:
+            point, gradient = self.projection.points(point), self.projection.gradients(gradient)
+        try:
+            self.log.add(point, gradient, agent=self.agent)
+        except OSError as error:
+            # A full disk must not end a training run.
+            self._handle.remove()
+            warnings.warn(f"recording has stopped: {error}", OnlookerWarning, stacklevel=2)
+
+    def _gradients(self) -> list[np.ndarray]:
+        try:
+            return [tensor.grad.numpy().reshape(-1) for tensor in self.parameters]
+        except (AttributeError, TypeError, RuntimeError):
+            # Missing, sparse, elsewhere, or of another kind.
+            return [
+                np.zeros(tensor.numel(), np.float32) if tensor.grad is None else _numbers(tensor.grad)
+                for tensor in self.parameters
+            ]
+
+    def _view(self, number: int) -> np.ndarray:
+        """A parameter's numbers; those in memory are looked up once, as long as they stay where they are."""
+        tensor = self.parameters[number]
+        address, view = self._views[number]
+        if address != tensor.data_ptr():
+            view = _numbers(tensor)
+            in_place = view.size and view.ctypes.data == tensor.data_ptr()
+            self._views[number] = (tensor.data_ptr() if in_place else 0, view)
+        return view
+
+    def close(self) -> None:
+        """Stop. Rows that were gathered are written, unless others share the log: close that, then."""
+        self._handle.remove()
+        if self._owned:
+            self.log.close()
+
+    def __enter__(self) -> "Recording":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def rule_of(optimizer: torch.optim.Optimizer) -> Optimiser:
+    """How an optimiser steps, as far as one name and four numbers say it."""
+    name = type(optimizer).__name__.lower()
+    settings = optimizer.param_groups[0]
+    if name != "sgd":
+        return Optimiser(name)
+    alike = all(
+        group.get(key) == settings.get(key)
+        for group in optimizer.param_groups
+        for key in ("lr", "momentum", "dampening", "nesterov", "weight_decay")
+    )
+    if not alike:
+        return Optimiser("sgd of several settings")
+    decay = -settings["weight_decay"] if settings["maximize"] else settings["weight_decay"]
+    if decay < 0:
+        return Optimiser("sgd with growing weights")
+    return Optimiser("sgd", settings["momentum"], settings["dampening"], settings["nesterov"], decay)
+
+
+def _numbers(tensor: torch.Tensor) -> np.ndarray:
+    flat = tensor.detach()
+    if flat.is_sparse:
+        flat = flat.to_dense()
+    if not flat.is_cpu or flat.dtype not in KINDS:
+        flat = flat.to("cpu", torch.float32)
+    return flat.numpy().reshape(-1)
+
+
+def _kind(tensor: torch.Tensor) -> type:
+    return KINDS.get(tensor.dtype, np.float32)
