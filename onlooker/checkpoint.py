@@ -7,8 +7,8 @@ is unpickled.
 import hashlib
 import io
 import os
-import tempfile
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -16,6 +16,7 @@ __all__ = ["packed", "read", "write"]
 
 VERSION = 1
 LONGEST_TITLE = 100
+WRITING = Lock()
 
 
 def write(path: Path, kind: str, arrays: bytes) -> None:
@@ -53,15 +54,11 @@ def read(path: Path, kind: str) -> dict[str, np.ndarray]:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and onto the disk."""
+    """Write a file whole or not at all, and onto the disk. What a crash leaves is overwritten the next time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    hidden = path.with_name(f".{path.name}.writing")
+    with WRITING, hidden.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(hidden, path)

@@ -89,6 +89,10 @@ def _of_csv(path: Path) -> Iterator[Rows]:
     try:
         with pyarrow.csv.open_csv(path) as file:
             names = _wanted(path, file.schema.names)
+        # Told, not guessed from the first rows: later ones may have a decimal point.
+        kinds = {name: pa.string() if name == "agent" else pa.float64() for name in names}
+        told = pyarrow.csv.ConvertOptions(column_types=kinds)
+        with pyarrow.csv.open_csv(path, convert_options=told) as file:
             for batch in file:
                 yield _rows(path, batch.select(names))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -5,6 +5,7 @@ is torn, by a crash or a bad disk, is skipped and counted. A position says which
 been read: reading on from there gives the same rows in the same pieces as reading on without a break.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -145,7 +146,12 @@ class Log:
 
     def row_count(self) -> int:
         """How many rows there are, as far as that is known without reading them."""
-        return sum(formats.row_count(shard) or 0 for shard in self.shards() if shard.name not in self.torn)
+        total = 0
+        for shard in self.shards():
+            # A torn shard has none; it is counted when it is read.
+            with contextlib.suppress(UnreadableError):
+                total += formats.row_count(shard) or 0
+        return total
 
     def batches(self, after: str = "") -> Iterator[tuple[Rows, str]]:
         """All rows that are there now, some at a time, each with the position after them; from a position on.
@@ -328,8 +334,11 @@ def _coded(agents: np.ndarray | None, codes: dict[str, int]) -> np.ndarray | Non
     """Numbers for names: a million rows with their agents' names are a hundred megabytes."""
     if agents is None or agents.dtype.kind != "U":
         return agents
-    names, which = np.unique(agents, return_inverse=True)
-    return np.array([codes.setdefault(str(name), len(codes)) for name in names])[which]
+    names, first, which = np.unique(agents, return_index=True, return_inverse=True)
+    numbers = np.empty(len(names), int)
+    for place in np.argsort(first):
+        numbers[place] = codes.setdefault(str(names[place]), len(codes))
+    return numbers[which]
 
 
 def _joined(path: Path, parts: list[Any]) -> np.ndarray | None:

@@ -5,6 +5,7 @@ a link fails where there is a shard already, so that many writers, in many proce
 moment, a writer loses the rows it had gathered since the last shard and nothing else.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -30,6 +31,8 @@ NUMBERS = 1 << 19
 MOST, FEWEST = 1 << 16, 1 << 6
 # Seconds after which rows are written even if they are few: somebody may be watching.
 SECONDS = 5.0
+# Seconds after which an unfinished shard is nobody's.
+ABANDONED = 3600.0
 
 
 class LogWriter:
@@ -64,6 +67,7 @@ class LogWriter:
             raise ValueError(f"direction is {direction!r}; give {' or '.join(DIRECTIONS)}.")
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        _sweep(self.folder)
         rule = None if optimiser is None else as_optimiser(optimiser)
         self.about = About("", 0, learning_rate, rule, direction, source)
         self.written = 0
@@ -259,6 +263,14 @@ class LogWriter:
         finally:
             hidden.unlink(missing_ok=True)
         self.written += len(table)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left; what is young may be another's who is at work."""
+    for path in folder.glob(".writing-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > ABANDONED:
+                path.unlink()
 
 
 def _publish(hidden: Path, folder: Path) -> None:

@@ -195,13 +195,13 @@ def landscape(centres: tuple[np.ndarray, ...], values: np.ndarray, points: np.nd
     figure = Figure(figsize=(6.4, 5), layout="constrained")
     axes = figure.subplots()
     filled = axes.contourf(*centres, (values - np.nanmax(values)).T, levels=20, cmap="magma")
-    axes.plot(*points.T, ".", color="white", markersize=1.5, alpha=0.5, label="where learners were")
+    axes.plot(*points.T, ".", color="0.35", markersize=1.5, alpha=0.5, label="where learners were")
     axes.plot(*maximum, "+", color=COLOURS[0], markersize=14, markeredgewidth=2.5, label="its maximum")
     axes.set_xlim(*centres[0][[0, -1]])
     axes.set_ylim(*centres[1][[0, -1]])
     _label(axes)
     axes.set_title("reconstructed reward (white: not explored)", fontsize=11)
-    axes.legend(loc="upper right", fontsize=8, facecolor="0.3", labelcolor="white")
+    axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
     figure.colorbar(filled, ax=axes, label="R̂ − max R̂")
     return figure
 

@@ -1,0 +1,285 @@
+"""Logs: what was written is read, whole shards only, from any position; bad ones are refused by name and reason."""
+
+import pickle
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import onlooker
+from onlooker.observe import log as logs
+from onlooker.observe.optimiser import Optimiser
+
+RANDOM = np.random.default_rng(0)
+POINTS = RANDOM.standard_normal((1000, 2))
+GRADIENTS = -POINTS + 0.1 * RANDOM.standard_normal((1000, 2))
+AGENTS = np.repeat(np.arange(20), 50)
+TIMES = np.tile(np.arange(50.0), 20)
+
+
+def write(folder, rows=100, **about):
+    with onlooker.LogWriter(folder, rows=rows, **about) as writer:
+        writer.add_many(POINTS, GRADIENTS, agents=AGENTS, times=TIMES)
+    return folder
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("names", [int, "agent {}".format])
+def test_what_is_written_is_read(tmp_path, one_by_one, names):
+    agents = [names(agent) for agent in AGENTS.tolist()]
+    about = {"learning_rate": 0.1, "optimiser": Optimiser("sgd", 0.9, nesterov=True, weight_decay=1e-3), "source": "me"}
+    with onlooker.LogWriter(tmp_path, rows=64, **about) as writer:
+        if one_by_one:
+            for point, gradient, agent in zip(POINTS, GRADIENTS, agents, strict=True):
+                writer.add(point, gradient, agent=agent)
+        else:
+            writer.add_many(POINTS, GRADIENTS, agents=agents)
+    log = onlooker.open_log(tmp_path)
+    seen = log.read()
+    assert np.array_equal(seen.points, POINTS)
+    assert np.array_equal(seen.gradients, GRADIENTS)
+    assert np.array_equal(seen.agents, AGENTS)
+    # Nobody said when: each agent's own steps.
+    assert np.array_equal(seen.times, TIMES)
+    assert seen.notes == ()
+    assert len(log.shards()) == 16
+    assert (log.about.learning_rate, log.about.optimiser, log.about.source) == tuple(about.values())
+    assert log.about.direction == "ascent"
+
+
+def test_float32_stays_float32(tmp_path):
+    with onlooker.LogWriter(tmp_path) as writer:
+        writer.add_many(POINTS.astype(np.float32), GRADIENTS.astype(np.float32))
+    seen = onlooker.read_log(tmp_path)
+    assert seen.points.dtype == np.float32
+    assert np.array_equal(seen.gradients, GRADIENTS.astype(np.float32))
+    assert seen.agents is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "garbage"])
+def test_a_torn_shard_is_skipped_and_counted(tmp_path, damage):
+    shard = sorted(write(tmp_path).glob("*.parquet"))[3]
+    content = bytearray(shard.read_bytes())
+    content = {
+        "cut": content[: len(content) // 2],
+        # In the midst of the gradients: the page's checksum notices.
+        "flip": bytearray([*content[:2500], content[2500] ^ 1, *content[2501:]]),
+        "empty": bytearray(),
+        "garbage": bytearray(b"PAR1" + bytes(500)),
+    }[damage]
+    shard.write_bytes(bytes(content))
+    log = onlooker.open_log(tmp_path)
+    seen = log.read()
+    assert log.torn == {shard.name}
+    assert np.array_equal(seen.points, np.delete(POINTS, slice(300, 400), axis=0))
+    assert any("1 shards of the log are torn" in note for note in seen.notes)
+
+
+def test_reading_on_from_any_position_gives_the_same_pieces(tmp_path):
+    log = onlooker.open_log(write(tmp_path, rows=300))
+    whole = list(log.batches())
+    assert [position for _, position in whole] == [
+        f"{number:010d}.parquet:{n}" for number, n in enumerate((300,) * 3 + (100,))
+    ]
+    for number, (_, position) in enumerate(whole):
+        rest = list(log.batches(after=position))
+        assert [after for _, after in rest] == [after for _, after in whole[number + 1 :]]
+        assert all(
+            np.array_equal(one.points, other.points)
+            for (one, _), (other, _) in zip(rest, whole[number + 1 :], strict=True)
+        )
+    # In the midst of a shard.
+    first, _ = next(log.batches(after="0000000001.parquet:250"))
+    assert np.array_equal(first.points, POINTS[550:600])
+
+
+def test_many_writers_share_a_folder(tmp_path):
+    def add(number):
+        with onlooker.LogWriter(tmp_path, rows=7) as writer:
+            for row in range(100):
+                writer.add(POINTS[row], GRADIENTS[row], agent=f"agent {number}")
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen = onlooker.read_log(tmp_path)
+    assert len(seen) == 600
+    for agent in range(6):
+        assert np.array_equal(seen.points[seen.agents == agent], POINTS[:100])
+
+
+def test_a_growing_log_is_followed(tmp_path):
+    found, stop = [], threading.Event()
+    with onlooker.LogWriter(tmp_path, rows=100) as writer:
+        writer.add_many(POINTS[:100], GRADIENTS[:100])
+        writer.flush()
+        log = onlooker.open_log(tmp_path)
+
+        def follow():
+            for rows, _ in log.follow(until=stop.is_set):
+                found.append(rows.points)
+
+        follower = threading.Thread(target=follow)
+        follower.start()
+        writer.add_many(POINTS[100:], GRADIENTS[100:])
+    stop.set()
+    follower.join(timeout=10)
+    assert np.array_equal(np.concatenate(found), POINTS)
+
+
+def test_all_formats_say_the_same(tmp_path):
+    columns = {"agent": AGENTS, "time": TIMES}
+    columns |= {f"point_{axis}": POINTS[:, axis] for axis in range(2)}
+    columns |= {f"gradient_{axis}": GRADIENTS[:, axis] for axis in range(2)}
+    pa.parquet.write_table(pa.table(columns), tmp_path / "flat.parquet")
+    lists = {"point": POINTS.tolist(), "gradient": GRADIENTS.tolist(), "agent": AGENTS.astype(str), "time": TIMES}
+    pa.parquet.write_table(pa.table(lists), tmp_path / "lists.parquet")
+    header = ",".join(columns)
+    np.savetxt(tmp_path / "rows.csv", np.column_stack(list(columns.values())), "%.17g", ",", header=header, comments="")
+    arrays = {"points": POINTS, "gradients": GRADIENTS, "agents": AGENTS, "times": TIMES}
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    for name in ("flat.parquet", "lists.parquet", "rows.csv", "arrays.npz"):
+        seen = onlooker.read_log(tmp_path / name)
+        assert np.array_equal(seen.points, POINTS), name
+        assert np.array_equal(seen.gradients, GRADIENTS), name
+        assert np.array_equal(seen.agents, AGENTS), name
+        assert np.array_equal(seen.times, TIMES), name
+
+
+def test_a_loss_s_gradients_are_turned_by_their_schema_and_a_wrong_sign_is_noticed(tmp_path):
+    points = 1.5 * np.random.default_rng(1).standard_normal((100, 2))
+    columns: dict = {"points": [], "gradients": [], "agents": [], "times": []}
+    for time in range(40):
+        gradients = -points + 0.2 * np.random.default_rng((2, time)).standard_normal(points.shape)
+        for name, value in zip(columns, (points, gradients, np.arange(100), np.full(100, time)), strict=True):
+            columns[name].append(value)
+        points = points + 0.05 * gradients
+    rows = {name: np.concatenate(values) for name, values in columns.items()}
+    loss = {**rows, "gradients": -rows["gradients"]}
+    said, unsaid = tmp_path / "said", tmp_path / "unsaid"
+    for folder, direction in ((said, "descent"), (unsaid, "ascent")):
+        with onlooker.LogWriter(folder, direction=direction) as writer:
+            writer.add_many(loss["points"], loss["gradients"], agents=loss["agents"], times=loss["times"])
+    np.savez(tmp_path / "said.npz", **loss, direction="descent")
+    for path in (said, tmp_path / "said.npz"):
+        seen = onlooker.read_log(path)
+        assert np.array_equal(seen.gradients, rows["gradients"])
+        right = onlooker.reconstruct(seen, chains=4)
+        assert not any("gradients" in warning for warning in right.warnings)
+    wrong = onlooker.reconstruct(onlooker.read_log(unsaid), chains=4)
+    assert any("move against their gradients" in warning for warning in wrong.warnings)
+    told = onlooker.read_log(unsaid, descent=True)
+    assert np.array_equal(told.gradients, rows["gradients"])
+
+
+def test_of_a_log_too_large_for_memory_some_agents_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MOST_NUMBERS", 700)
+    seen = onlooker.read_log(write(tmp_path))
+    agents, counts = np.unique(seen.agents, return_counts=True)
+    assert 2 <= len(agents) <= 12
+    assert (counts == 50).all()
+    assert any("of them, about one in 3, were read" in note for note in seen.notes)
+
+
+def _npz(path, **arrays):
+    np.savez(path, **arrays)
+
+
+def _parquet(path, **columns):
+    pa.parquet.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "sentence"),
+    [
+        ("a.npz", lambda path: _npz(path, x=POINTS), "has no array points, but x"),
+        ("a.npz", lambda path: _npz(path, points=POINTS, gradients=GRADIENTS[:5]), "has 1000 points but an array"),
+        (
+            "a.npz",
+            lambda path: _npz(path, points=POINTS, gradients=GRADIENTS[:, :1]),
+            "points of 2 dimensions but gradients",
+        ),
+        ("a.npz", lambda path: _npz(path, points=np.array([{}, {}])), "cannot be read"),
+        ("a.npz", lambda path: path.write_bytes(b"PK\3\4 nothing"), "is not a whole .npz file"),
+        ("a.npz", lambda path: _npz(path, points=POINTS, direction="up"), "says direction is 'up'"),
+        ("a.csv", lambda path: path.write_text("x,y\n1,2\n"), "has no column point, nor point_0, but x, y"),
+        ("a.csv", lambda path: path.write_text("point_0,gradient_0\n1,2\n3\n"), "is not a CSV file with a header"),
+        (
+            "a.csv",
+            lambda path: path.write_text("point_0,gradient_0\n1,up\n"),
+            "invalid value 'up'",
+        ),
+        ("a.csv", lambda path: path.write_text("point_0,point_1,gradient_0\n1,2,3\n"), "give one gradient per point"),
+        ("a.parquet", lambda path: _parquet(path, gradient=[[1.0]]), "has no column point"),
+        ("a.parquet", lambda path: _parquet(path, point=[[1.0], [1.0, 2.0]]), "lists of 1, 2 numbers in point"),
+        ("a.parquet", lambda path: _parquet(path, point=[[1.0], None]), "1 rows without a point"),
+        ("a.parquet", lambda path: _parquet(path, point=["up", "down"]), "give lists of numbers"),
+        ("a.parquet", lambda path: path.write_bytes(b"PAR1"), "is not a whole Parquet file"),
+        ("a.pkl", lambda path: path.write_bytes(pickle.dumps(POINTS)), "is a pickle, and nothing is ever unpickled"),
+        ("a.npz", lambda path: path.write_bytes(pickle.dumps(POINTS)), "is a pickle, and nothing is ever unpickled"),
+        ("a.txt", lambda path: path.write_text("hello"), "is not a log"),
+        ("a.csv", lambda path: path.write_text(""), "is empty"),
+        ("a.csv", lambda path: path.write_text("point_0,gradient_0\nnan,1\n"), "no row that is finite"),
+        ("folder", lambda path: path.mkdir(), "holds no .parquet shards"),
+        ("missing", lambda path: None, "does not exist"),
+    ],
+)
+def test_bad_logs_are_refused_by_name_and_reason(tmp_path, name, make, sentence):
+    path = tmp_path / name
+    make(path)
+    with pytest.raises((ValueError, FileNotFoundError)) as refused:
+        onlooker.read_log(path)
+    assert sentence in str(refused.value)
+    assert str(path) in str(refused.value) or "finite" in sentence
+    assert "\n" not in str(refused.value)
+
+
+def test_shards_that_do_not_belong_are_named(tmp_path):
+    write(tmp_path)
+    _parquet(tmp_path / "0000000100.parquet", point=[[1.0, 2.0, 3.0]], gradient=[[1.0, 2.0, 3.0]])
+    with pytest.raises(ValueError, match=r"0000000100.parquet (says|has points of 3 dimensions)"):
+        onlooker.read_log(tmp_path)
+    _parquet(tmp_path / "0000000100.parquet", point=[[1.0, 2.0]])
+    with pytest.raises(ValueError, match="has no gradients, unlike the log's first shard"):
+        onlooker.read_log(tmp_path)
+
+
+def test_rows_with_a_nan_are_counted(tmp_path):
+    broken = GRADIENTS.copy()
+    broken[::10, 1] = np.nan
+    with onlooker.LogWriter(tmp_path) as writer:
+        writer.add_many(POINTS, broken, agents=AGENTS)
+    seen = onlooker.read_log(tmp_path)
+    assert (len(seen), seen.refused) == (900, 100)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"point": [1.0, 2.0, 3.0], "gradient": [1.0, 2.0, 3.0]}, "holds a log of 2 dimensions with gradients"),
+        ({"point": [1.0, 2.0]}, "holds a log of 2 dimensions with gradients"),
+        ({"point": "north", "gradient": [1.0, 2.0]}, "point has shape"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(tmp_path, row, sentence):
+    write(tmp_path)
+    with onlooker.LogWriter(tmp_path) as writer, pytest.raises(ValueError, match=sentence):
+        writer.add(**row)
+    with onlooker.LogWriter(tmp_path) as writer:
+        writer.add(POINTS[0], GRADIENTS[0], agent=0)
+        with pytest.raises(ValueError, match="this row has gradient, point but the log agent"):
+            writer.add(POINTS[0], GRADIENTS[0])
+        with pytest.raises(ValueError, match="gradients has shape"):
+            writer.add_many(POINTS, GRADIENTS[:5])
+    assert len(onlooker.read_log(tmp_path)) == 1001
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    table = pa.table({"point": POINTS[:5].tolist(), "gradient": GRADIENTS[:5].tolist()})
+    pa.parquet.write_table(table.replace_schema_metadata({"onlooker": "2"}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="is a log of format 2 and this Onlooker knows 1"):
+        onlooker.read_log(tmp_path / "a.parquet")

@@ -1,0 +1,215 @@
+"""Recorders: what an optimiser was given is what is written, and training is the same to the last bit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+
+import onlooker
+from onlooker.observe import writer
+from onlooker.observe.projection import onto, principal_components
+from onlooker.observe.record.optax import Recorder
+from onlooker.observe.record.torch import record
+
+RULES = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.01}),
+    "nesterov": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    "adam": (torch.optim.Adam, {}),
+}
+
+
+def train(rule, settings, steps=30, hook=None, closure=False):
+    """A small network on a small regression; every step's parameters and loss gradients."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = rule(model.parameters(), lr=0.01, **settings)
+    recording = None if hook is None else hook(optimizer, model)
+    inputs = torch.randn(200, 3)
+    points, gradients = [], []
+
+    def flat(tensors):
+        return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy().copy()
+
+    for _ in range(steps):
+        some = inputs[torch.randint(200, (16,))]
+
+        def loss(some=some):
+            optimizer.zero_grad()
+            value = (model(some)[:, 0] - some.sum(dim=1)).square().mean()
+            value.backward()
+            gradients.append(flat(parameter.grad for parameter in model.parameters()))
+            return value
+
+        points.append(flat(model.parameters()))
+        if closure:
+            optimizer.step(loss)
+        else:
+            loss()
+            optimizer.step()
+    if recording is not None:
+        recording.close()
+    return np.array(points), np.array(gradients)
+
+
+@pytest.mark.parametrize("closure", [False, True])
+@pytest.mark.parametrize("name", RULES)
+def test_torch_is_written_as_it_is_and_left_as_it_is(tmp_path, name, closure):
+    rule, settings = RULES[name]
+    points, gradients = train(rule, settings, closure=closure)
+    recorded, _ = train(
+        rule, settings, closure=closure, hook=lambda optimizer, _: record(optimizer, tmp_path, agent="me")
+    )
+    assert np.array_equal(points, recorded)
+    log = onlooker.open_log(tmp_path)
+    seen = log.read()
+    assert np.array_equal(seen.points, points)
+    assert np.array_equal(seen.gradients, -gradients)
+    assert np.array_equal(seen.times, np.arange(30))
+    assert log.about.direction == "ascent"
+    assert log.about.learning_rate == 0.01
+    assert "loss gradients, turned" in log.about.source
+    said = log.about.optimiser
+    expected = (settings.get("momentum", 0.0), settings.get("nesterov", False), settings.get("weight_decay", 0.0))
+    assert (said.name, said.momentum, said.nesterov, said.weight_decay) == (rule.__name__.lower(), *expected)
+
+
+def test_what_is_maximised_is_not_turned(tmp_path):
+    point = torch.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = torch.optim.SGD([point], lr=0.1, maximize=True)
+    with record(optimizer, tmp_path):
+        (-(point**2).sum()).backward()
+        optimizer.step()
+    assert np.array_equal(onlooker.read_log(tmp_path).gradients, [[-2.0, -4.0]])
+
+
+def test_some_parameters_or_some_directions(tmp_path):
+    points, gradients = train(*RULES["sgd"])
+    chosen, along = tmp_path / "chosen", tmp_path / "along"
+    directions = onto(np.random.default_rng(0).standard_normal((2, 21)), origin=points[0])
+    train(
+        *RULES["sgd"],
+        hook=lambda optimizer, model: record(optimizer, chosen, parameters=[model[2].weight, model[2].bias]),
+    )
+    train(*RULES["sgd"], hook=lambda optimizer, _: record(optimizer, along, projection=directions))
+    assert np.array_equal(onlooker.read_log(chosen).points, points[:, 16:])
+    seen = onlooker.read_log(along)
+    assert seen.points == pytest.approx((points - points[0]) @ directions.directions.T, abs=1e-6)
+    assert seen.gradients == pytest.approx(-gradients @ directions.directions.T, abs=1e-6)
+    with pytest.raises(ValueError, match="holds 1 tensors that the optimiser does not have"):
+        train(*RULES["sgd"], hook=lambda optimizer, _: record(optimizer, chosen, parameters=[torch.zeros(3)]))
+
+
+def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(writer, "_publish", full)
+    with pytest.warns(onlooker.OnlookerWarning, match="recording has stopped"):
+        points, _ = train(
+            *RULES["sgd"],
+            hook=lambda optimizer, _: record(optimizer, onlooker.LogWriter(tmp_path, rows=5)),
+        )
+    assert np.array_equal(points, train(*RULES["sgd"])[0])
+
+
+def train_optax(recorder=None, steps=50, agents=None, collect=16):
+    rule = optax.adam(0.05)
+    optimiser = rule if recorder is None else optax.chain(recorder.transformation, rule)
+    target = jnp.array([1.0, -2.0, 0.5])
+
+    def loss(parameters, noise):
+        return jnp.sum((jnp.tanh(parameters["a"]) - target) ** 2) + parameters["b"] * noise
+
+    def step(parameters, state, noise):
+        gradients = jax.grad(loss)(parameters, noise)
+        updates, state = optimiser.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, gradients
+
+    parameters = {"a": jnp.zeros(3), "b": jnp.zeros(())}
+    if agents:
+        parameters = jax.tree.map(lambda leaf: jnp.stack([leaf + 0.1 * number for number in range(agents)]), parameters)
+        step = jax.vmap(step, in_axes=(0, 0, None))
+    state = jax.vmap(optimiser.init)(parameters) if agents else optimiser.init(parameters)
+    step, found = jax.jit(step), []
+    for number in range(steps):
+        before = parameters
+        parameters, state, gradients = step(parameters, state, jnp.sin(number * 1.0))
+        found.append((before, gradients))
+        if recorder is not None and number % collect == collect - 1:
+            recorder.collect(state)
+    if recorder is not None:
+        recorder.close(state)
+
+    def flat(tree):
+        return np.concatenate([np.asarray(tree["a"]), np.asarray(tree["b"])[..., None]], axis=-1)
+
+    return (np.stack([flat(one[part]) for one in found]) for part in (0, 1))
+
+
+@pytest.mark.parametrize("agents", [None, 4])
+def test_optax_is_written_as_it_is_and_left_as_it_is(tmp_path, agents):
+    points, gradients = train_optax(agents=agents)
+    recorded, _ = train_optax(Recorder(tmp_path, agent=10, optimiser="adam"), agents=agents)
+    assert np.array_equal(points, recorded)
+    log = onlooker.open_log(tmp_path)
+    seen = log.read()
+    assert np.array_equal(seen.points, points.reshape(-1, 4))
+    assert np.array_equal(seen.gradients, -gradients.reshape(-1, 4))
+    assert np.array_equal(seen.agents, np.tile(10 + np.arange(agents or 1), 50))
+    assert log.about.optimiser.name == "adam"
+
+
+def test_optax_steps_that_found_no_room_are_counted(tmp_path):
+    recorder = Recorder(tmp_path, rows=10)
+    with pytest.warns(onlooker.OnlookerWarning, match="6 steps were not recorded: there is room for 10"):
+        train_optax(recorder)
+    assert recorder.lost == 3 * 6
+    assert len(onlooker.read_log(tmp_path)) == 50 - 18
+
+
+def test_stable_baselines3(tmp_path):
+    stable_baselines3 = pytest.importorskip("stable_baselines3")
+    from onlooker.observe.record.sb3 import RecordCallback
+
+    def learn(callback=None):
+        model = stable_baselines3.A2C("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [4]}, seed=0, device="cpu")
+        model.learn(100, callback=callback)
+        return torch.cat([parameter.detach().reshape(-1) for parameter in model.policy.parameters()]).numpy()
+
+    chosen = RecordCallback(tmp_path, agent=0, parameters=lambda model: model.policy.action_net.parameters())
+    assert np.array_equal(learn(), learn(chosen))
+    log = onlooker.open_log(tmp_path)
+    assert (log.dim, log.row_count(), log.about.optimiser.name) == (10, 20, "rmsprop")
+
+
+def test_directions():
+    random = np.random.default_rng(0)
+    origin, axes = random.standard_normal(50), np.linalg.qr(random.standard_normal((50, 3)))[0].T
+    along = random.standard_normal((40, 3)) * [5, 2, 0.01]
+    found = principal_components(origin + along @ axes, 2)
+    assert np.linalg.svd(found.directions @ axes[:2].T)[1] == pytest.approx(1, abs=1e-4)
+    assert found.explained == pytest.approx(1, abs=1e-4)
+    more = principal_components(np.concatenate([origin + along @ axes] * 2), 2)
+    assert more.directions == pytest.approx(found.directions, abs=1e-6)
+    assert found.back(found.points(origin + along @ axes)) == pytest.approx(origin + along @ axes, abs=0.05)
+    skewed = onto([[2.0, 0, 0], [1.0, 1.0, 0]])
+    assert skewed.directions == pytest.approx(np.eye(3)[:2])
+    for bad, sentence in (([[1.0, 1.0], [2.0, 2.0]], "depend on each other"), ([[1.0], [2.0]], "directions has shape")):
+        with pytest.raises(ValueError, match=sentence):
+            onto(bad)
+
+
+def test_the_mean_force_in_a_subspace():
+    """R = −½(y − z)² − ½z² with z independent of y: averaged over z, −½y²; at z = 1 alone it would be −½(y − 1)²."""
+    random = np.random.default_rng(0)
+    points = random.standard_normal((20_000, 2))
+    gradients = np.stack([points[:, 1] - points[:, 0], points[:, 0] - 2 * points[:, 1]], axis=1)
+    seen = onlooker.observe(points, gradients, agents=np.repeat(np.arange(400), 50))
+    result = onlooker.reconstruct(onto([[1.0, 0.0]])(seen), chains=4)
+    places = np.linspace(-2, 2, 21)[:, None]
+    apart = result.reward(places) + 0.5 * places[:, 0] ** 2
+    assert np.nanstd(apart) < 0.05
+    assert any("potential of the mean force along 1 directions of 2" in warning for warning in result.warnings)
