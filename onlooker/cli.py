@@ -166,10 +166,12 @@ def reconstruct_log(
     figures = {"landscape.png": result.landscape(), "samples.png": result.plot()}
     for name, figure in figures.items():
         save(figure, folder / name)
-    summary = {
+    maximum = result.maximum()
+    summary: dict[str, Any] = {
         "log": str(log),
         "method": result.method,
-        "maximum": result.maximum().tolist(),
+        "maximum": maximum.tolist(),
+        "maximum_explored": bool(result.explored(maximum[None])[0]),
         "diagnostics": result.diagnostics,
         "warnings": result.warnings,
         "about": opened.about.to_metadata(),
@@ -177,7 +179,8 @@ def reconstruct_log(
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=2, default=float) + "\n")
     numbers = result.diagnostics
-    print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}")
+    where = "" if summary["maximum_explored"] else ", where no learner was"
+    print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}{where}")
     errors = (_short(numbers.get(name)) for name in ("held_out_error", "quadratic_error"))
     print("held-out gradient error {}, of a quadratic {}".format(*errors))
     for warning in result.warnings:

@@ -14,7 +14,7 @@ from onlooker.observe.jumps import correlation_times
 from onlooker.observe.log import Log
 from onlooker.observe.observation import Observations
 from onlooker.observe.quality import inspect
-from onlooker.reconstruct import FEWEST, about_jumps
+from onlooker.reconstruct import FEWEST, jumps_in
 
 __all__ = ["Inspection", "inspect_log"]
 
@@ -67,7 +67,12 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
         checked, more = inspect(seen)
     except ValueError as error:
         return Inspection(False, "none", str(error), numbers, occupancy, doubts)
-    doubts += [*more, *about_jumps(seen)]
+    doubts += more
+    if jumps := jumps_in(seen):
+        doubts.append(
+            f"from about row {jumps[-1].at} of {len(seen)} on, gradients are not what a small fit to earlier ones "
+            "expects: the reward may have jumped, or learners have come to where it looks different. reconstruct tells."
+        )
     start = (len(checked) - min(len(checked), ROWS)) // 2
     points, gradients = (part[start : start + ROWS].astype(float) for part in (checked.points, checked.gradients))
     _, residuals = fit_expected(points, gradients)

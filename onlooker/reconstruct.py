@@ -12,17 +12,22 @@ from onlooker.methods.options import Options
 from onlooker.methods.potential import by_potential
 from onlooker.methods.replay import by_replay
 from onlooker.methods.single_kernel import by_single_kernel
+from onlooker.observe.jumps import Jump, JumpTest
 from onlooker.observe.observation import Observations, observe
 from onlooker.observe.optimiser import Optimiser
 from onlooker.observe.quality import inspect
-from onlooker.reconstruction import Reconstruction
+from onlooker.reconstruction import Potential, Reconstruction
+from onlooker.threads import one_thread
 
-__all__ = ["METHODS", "about_jumps", "reconstruct"]
+__all__ = ["METHODS", "about_jumps", "jumps_in", "reconstruct"]
 
 METHODS = ("auto", "potential", "replay", "passive", "reweighted")
 FEWEST = 50
 # The chance that a reward that never jumped is said to have, at some row of the record.
 FALSE_ALARM = 0.01
+# Rows before and after a jump that must show it once more, and how few before it can tell.
+LOOKED_AT = 1 << 13
+FEWEST_BEFORE = 100
 # Cosines that explain less than this share of what the quadratic leaves have no resolution to be at the end of.
 WORTH_A_LOOK = 0.005
 
@@ -96,28 +101,62 @@ def reconstruct(
         coordinates.by_state(seen.points)
     checked, doubts = inspect(seen, closed=options.interval is not None)
     if coordinates is not None:
-        folded, sign = coordinates.fold(checked.points)
-        checked = replace(checked, points=folded, gradients=sign * checked.gradients)
+        checked, seen = (_folded(rows, coordinates) for rows in (checked, seen))
     if len(checked) < FEWEST:
         raise ValueError(f"points holds {len(checked)} different observations; a reconstruction needs {FEWEST}.")
-    doubts = [*seen.notes, *doubts, *about_jumps(seen)]
+    doubts = [*seen.notes, *doubts]
+    jumps = jumps_in(seen)
     if method in ("passive", "reweighted"):
-        return by_single_kernel(method, checked, doubts, options)
+        return by_single_kernel(method, checked, [*doubts, *about_jumps(jumps, seen)], options)
     if method == "replay":
-        return by_replay(checked, doubts, options)
-    found = by_potential(checked, doubts, options)
-    return _or_replay(found, checked, doubts, options) if method == "auto" else found
+        return by_replay(checked, [*doubts, *about_jumps(jumps, seen)], options)
+    fitted = by_potential(checked, doubts, options)
+    found = _or_replay(fitted, checked, doubts, options) if method == "auto" else fitted
+    assert fitted.potential is not None
+    jumps = [jump for jump in jumps if _confirmed(jump, seen, fitted.potential)]
+    return replace(found, warnings=[*found.warnings, *about_jumps(jumps, seen)])
 
 
-def about_jumps(seen: Observations) -> list[str]:
-    """What to say when gradients change from some row on."""
+def _folded(seen: Observations, coordinates: Coordinates) -> Observations:
+    folded, sign = coordinates.fold(seen.points)
+    return replace(seen, points=folded, gradients=sign * seen.gradients)
+
+
+def jumps_in(seen: Observations) -> list[Jump]:
+    """From where on gradients are not what the rows before let expect."""
     watch = JumpWatch(seen.dim, min(FALSE_ALARMS, FALSE_ALARM / len(seen)))
     watch.learn(seen.points, seen.gradients)
-    if not watch.jumps:
+    return list(watch.jumps)
+
+
+def _confirmed(jump: Jump, seen: Observations, potential: Potential) -> bool:
+    """Whether gradients change there by the whole fit, too.
+
+    The watch expects what a small fit says. Where learners move on to places that it describes badly, it is surprised
+    by the reward as it always was. The whole fit knows both: only rewards that differ it cannot have both.
+    """
+    rows = slice(max(0, jump.at - LOOKED_AT), jump.at), slice(jump.at, jump.at + LOOKED_AT)
+    before, after = (
+        (points, seen.gradients[part] - potential.gradient(points), potential.explored(points))
+        for part in rows
+        for points in [seen.points[part].astype(float)]
+    )
+    known = before[2]
+    if known.sum() < FEWEST_BEFORE:
+        return True
+    gradients = seen.gradients[rows[0]][known]
+    with one_thread():
+        test = JumpTest.against(before[0][known], before[1][known], gradients, FALSE_ALARM / LOOKED_AT)
+        return test.update(*after) is not None
+
+
+def about_jumps(jumps: list[Jump], seen: Observations) -> list[str]:
+    """What to say of them."""
+    if not jumps:
         return []
-    times = "once" if watch.count == 1 else f"{watch.count} times"
+    times = "once" if len(jumps) == 1 else f"{len(jumps)} times"
     return [
-        f"the reward jumped {times}, last about row {watch.jumps[-1].at} of {len(seen)} in the order given: R̂ is a "
+        f"the reward jumped {times}, last about row {jumps[-1].at} of {len(seen)} in the order given: R̂ is a "
         "mixture of rewards. Reconstruct the rows since then, or use Observer(forgetting='adaptive')."
     ]
 

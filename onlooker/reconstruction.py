@@ -141,10 +141,15 @@ class Reconstruction:
         return plots.reward_map(axes, beta * self.reward(places).reshape(PLOTTED, PLOTTED))
 
     def landscape(self) -> Any:
-        """A matplotlib Figure of R̂ in its own units: a map in two dimensions, else curves through its maximum."""
+        """A matplotlib Figure of R̂ in its own units: a map in two dimensions, else curves through its maximum.
+
+        Where that is not explored, through the best place that was seen.
+        """
         seen = self.observed.get("points", self.samples.reshape(-1, self.dim))
         low, high = np.quantile(seen, [0.001, 0.999], axis=0)
         maximum = self.maximum()
+        if not self.explored(maximum[None])[0]:
+            maximum = seen[np.nanargmax(self.reward(seen))]
         axes = [np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True)]
         if self.dim == 2:
             places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)

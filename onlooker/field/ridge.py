@@ -121,6 +121,10 @@ class RidgePotential:
         scaled = jnp.asarray(self.standardise(points), jnp.float32)
         return np.asarray(lax.map(self._value, scaled, batch_size=CHUNK), float)
 
+    def gradient(self, points: np.ndarray) -> np.ndarray:
+        """∇R̂ at points (n, dim)."""
+        return self.slope(self._value, points)
+
     def explored(self, points: np.ndarray) -> np.ndarray:
         scaled = self.standardise(points)
         return np.linalg.norm(scaled @ self.whiten.T, axis=1) <= self.radius

@@ -196,7 +196,7 @@ def landscape(centres: tuple[np.ndarray, ...], values: np.ndarray, points: np.nd
     axes = figure.subplots()
     filled = axes.contourf(*centres, (values - np.nanmax(values)).T, levels=20, cmap="magma")
     axes.plot(*points.T, ".", color="0.35", markersize=1.5, alpha=0.5, label="where learners were")
-    axes.plot(*maximum, "+", color=COLOURS[0], markersize=14, markeredgewidth=2.5, label="its maximum")
+    axes.plot(*maximum, "+", color=COLOURS[0], markersize=14, markeredgewidth=2.5, label="its maximum there")
     axes.set_xlim(*centres[0][[0, -1]])
     axes.set_ylim(*centres[1][[0, -1]])
     _label(axes)
@@ -206,18 +206,18 @@ def landscape(centres: tuple[np.ndarray, ...], values: np.ndarray, points: np.nd
     return figure
 
 
-def curves(axes: list[np.ndarray], values: list[np.ndarray], errors: list[np.ndarray], maximum: np.ndarray) -> Figure:
-    """R̂ along each coordinate through its maximum, with two standard errors where there are any."""
+def curves(axes: list[np.ndarray], values: list[np.ndarray], errors: list[np.ndarray], place: np.ndarray) -> Figure:
+    """R̂ along each coordinate through one place, with two standard errors where there are any."""
     across = min(len(axes), 4)
     down = -(-len(axes) // across)
     figure = Figure(figsize=(1.2 + 3.2 * across, 3.2 * down), layout="constrained")
     panels = np.atleast_1d(figure.subplots(down, across, squeeze=False).ravel())
     top = max(np.nanmax(value) for value in values)
-    for number, (place, value, error) in enumerate(zip(axes, values, errors, strict=True)):
+    for number, (along, value, error) in enumerate(zip(axes, values, errors, strict=True)):
         panel = panels[number]
-        panel.fill_between(place, value - top - 2 * error, value - top + 2 * error, color=COLOURS[0], alpha=0.25)
-        panel.plot(place, value - top, color=COLOURS[0], label="R̂ ± 2 errors")
-        panel.axvline(maximum[number], color=TRUTH, linewidth=0.8, linestyle=":", label="its maximum")
+        panel.fill_between(along, value - top - 2 * error, value - top + 2 * error, color=COLOURS[0], alpha=0.25)
+        panel.plot(along, value - top, color=COLOURS[0], label="R̂ ± 2 errors")
+        panel.axvline(place[number], color=TRUTH, linewidth=0.8, linestyle=":", label="through here")
         _label(panel, f"θ({number + 1})", "R̂ − max R̂" if number % across == 0 else "")
     for panel in panels[len(axes) :]:
         panel.set_visible(False)
