@@ -1,8 +1,11 @@
-"""What recording costs: microseconds per step, and the share of a loop of a millisecond.
+"""What recording costs: microseconds per step, and the share of a loop that also does something else for a
+millisecond.
 
-Each loop is timed with and without the recorder, turn by turn, and the medians are compared.
+Each loop is timed with and without the recorder, turn by turn, and the medians are compared. A recording stays open
+over all of its turns: beginning and closing one takes some hundredths of a second, once.
 """
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -18,8 +21,17 @@ import onlooker
 from onlooker.observe.record.optax import Recorder
 from onlooker.observe.record.torch import record
 
-STEPS, TURNS = 2000, 9
-SLOW = 1.2e-3
+STEPS, TURNS = 3200, 9
+SLOW = 1e-3
+
+Loop = tuple[Callable[[int], None], Callable[[], None]]
+Make = Callable[[int, float, str | None], Loop]
+
+
+def _busy(seconds: float) -> None:
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        pass
 
 
 def _layers(parameters: int) -> list[int]:
@@ -27,104 +39,89 @@ def _layers(parameters: int) -> list[int]:
     return [10, (parameters - 1) // 12, 1] if parameters > 50 else [parameters - 1, 1]
 
 
-def _torch_loop(parameters: int, wait: float) -> Callable[[str | None], float]:
+def _torch_loop(parameters: int, wait: float, folder: str | None) -> Loop:
     sizes = _layers(parameters)
     torch.manual_seed(0)
-    parts = [torch.nn.Linear(one, other) for one, other in zip(sizes, sizes[1:], strict=False)]
+    parts = [torch.nn.Linear(one, other) for one, other in itertools.pairwise(sizes)]
     model = torch.nn.Sequential(*parts)
-    inputs, steps = torch.randn(32, sizes[0]), STEPS if not wait else STEPS // 4
+    inputs = torch.randn(32, sizes[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    recording = None if folder is None else record(optimizer, folder, agent=0)
 
-    def loop(folder: str | None) -> float:
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-        recording = None if folder is None else record(optimizer, folder, agent=0)
-        began = time.perf_counter()
+    def loop(steps: int) -> None:
         for _ in range(steps):
-            ends = time.perf_counter() + wait
             optimizer.zero_grad()
             model(inputs).square().mean().backward()
             optimizer.step()
-            while time.perf_counter() < ends:
-                pass
-        took = time.perf_counter() - began
-        if recording is not None:
-            began = time.perf_counter()
-            recording.close()
-            took += time.perf_counter() - began
-        return took / steps
+            _busy(wait)
 
-    return loop
+    return loop, lambda: None if recording is None else recording.close()
 
 
-def _optax_loop(parameters: int, wait: float) -> Callable[[str | None], float]:
-    steps = STEPS if not wait else STEPS // 4
+def _optax_loop(parameters: int, wait: float, folder: str | None) -> Loop:
+    recorder = None if folder is None else Recorder(folder, agent=0)
+    rule = optax.sgd(1e-4)
+    optimiser = rule if recorder is None else optax.chain(recorder.transformation, rule)
+    point = jnp.ones(parameters)
+    state = optimiser.init(point)
 
-    def loop(folder: str | None) -> float:
-        recorder = None if folder is None else Recorder(folder, agent=0)
-        rule = optax.sgd(1e-4)
-        optimiser = rule if recorder is None else optax.chain(recorder.transformation, rule)
-        point = jnp.ones(parameters)
-        state = optimiser.init(point)
+    @jax.jit
+    def step(point, state):
+        updates, state = optimiser.update(jax.grad(lambda x: jnp.sum(jnp.sin(x) ** 2))(point), state, point)
+        return optax.apply_updates(point, updates), state
 
-        @jax.jit
-        def step(point, state):
-            updates, state = optimiser.update(jax.grad(lambda x: jnp.sum(jnp.sin(x) ** 2))(point), state, point)
-            return optax.apply_updates(point, updates), state
-
-        jax.block_until_ready(step(point, state))
-        began = time.perf_counter()
+    def loop(steps: int) -> None:
+        nonlocal point, state
         for number in range(steps):
-            ends = time.perf_counter() + wait
             point, state = step(point, state)
             if recorder is not None and number % 16 == 15:
                 recorder.collect(state)
-            while time.perf_counter() < ends:
-                pass
+            _busy(wait)
         jax.block_until_ready(point)
-        if recorder is not None:
-            recorder.close(state)
-        return (time.perf_counter() - began) / steps
 
-    return loop
+    return loop, lambda: None if recorder is None else recorder.close(state)
 
 
-def _plain_loop(parameters: int, wait: float) -> Callable[[str | None], float]:
-    random = np.random.default_rng(0)
-    noise = random.standard_normal((STEPS, parameters)).astype(np.float32)
-    steps = STEPS if not wait else STEPS // 4
+def _plain_loop(parameters: int, wait: float, folder: str | None) -> Loop:
+    noise = np.random.default_rng(0).standard_normal((100, parameters)).astype(np.float32)
+    writer = None if folder is None else onlooker.LogWriter(folder)
+    point = np.zeros(parameters, np.float32)
 
-    def loop(folder: str | None) -> float:
-        writer = None if folder is None else onlooker.LogWriter(folder)
-        point = np.zeros(parameters, np.float32)
-        began = time.perf_counter()
+    def loop(steps: int) -> None:
+        nonlocal point
         for number in range(steps):
-            ends = time.perf_counter() + wait
-            gradient = noise[number] - point
+            gradient = noise[number % 100] - point
             if writer is not None:
                 writer.add(point, gradient, agent=0)
             point = point + np.float32(0.1) * gradient
-            while time.perf_counter() < ends:
-                pass
-        if writer is not None:
-            writer.close()
-        return (time.perf_counter() - began) / steps
+            _busy(wait)
 
-    return loop
+    return loop, lambda: None if writer is None else writer.close()
+
+
+def _seconds(make: Make, parameters: int, wait: float) -> tuple[float, float]:
+    """Per step, without and with the recorder."""
+    steps = STEPS if not wait else STEPS // 4
+    with tempfile.TemporaryDirectory() as folder:
+        loops = [make(parameters, wait, place) for place in (None, folder)]
+        times: list[list[float]] = [[], []]
+        for _ in range(TURNS):
+            for (loop, _), found in zip(loops, times, strict=True):
+                began = time.perf_counter()
+                loop(steps)
+                found.append((time.perf_counter() - began) / steps)
+        for _, close in loops:
+            close()
+    without, with_it = map(statistics.median, times)
+    return without, with_it
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("recorder   parameters   step, µs   recorded, µs   more, µs   loop of 1.2 ms: more, %")
+    print("recorder   parameters   step, µs   recorded, µs   more, µs   loop of 1 ms and the step: more, %")
     for name, make in (("torch", _torch_loop), ("optax", _optax_loop), ("plain", _plain_loop)):
         for parameters in (10, 100, 1000):
-            found = []
-            for wait in (0.0, SLOW):
-                loop, times = make(parameters, wait), {True: [], False: []}
-                for _ in range(TURNS):
-                    for recorded in (False, True):
-                        with tempfile.TemporaryDirectory() as folder:
-                            times[recorded].append(loop(folder if recorded else None))
-                found.append([statistics.median(times[recorded]) for recorded in (False, True)])
-            (without, with_it), (slow, slow_with_it) = found
+            (without, with_it), (slow, slow_with_it) = (_seconds(make, parameters, wait) for wait in (0.0, SLOW))
             print(
                 f"{name:<10} {parameters:>10} {1e6 * without:>10.1f} {1e6 * with_it:>14.1f} "
                 f"{1e6 * (with_it - without):>10.1f} {100 * (slow_with_it / slow - 1):>20.1f}",

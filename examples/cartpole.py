@@ -11,7 +11,8 @@ Policies drawn uniformly from the explored region are then rolled out, and their
 two scores that one might use instead: how often learners were there, and how far it is along their mean way.
 
 Learners start up to 2.5 away from a policy that pushes the way the pole falls: some of those balance it at once, others
-drop it at once. About θ = 0 all would go the same way, and how far along it ranks policies nearly as well as R̂.
+drop it at once. About θ = 0 all would go the same way, and how far along it ranks policies nearly as well as R̂ does:
+Spearman's correlation is then .90, and R̂'s .96.
 """
 
 import sys

@@ -106,6 +106,11 @@ def _fingerprints(seen: Observations) -> np.ndarray:
             found ^= found >> np.uint64(30)
             found *= np.uint64(0xBF58476D1CE4E5B9)
             found ^= found >> np.uint64(27)
+    if seen.agents is not None:
+        # A learner that sees no gradient stays where it is: those rows are alike, and each of them counts.
+        still = np.flatnonzero(~seen.gradients.any(axis=1))
+        when = still.astype(float) if seen.times is None else seen.times[still].astype(float)
+        found[still] += when.view(np.uint64)
     return found
 
 

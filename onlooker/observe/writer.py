@@ -27,8 +27,8 @@ from onlooker.observe.optimiser import Optimiser, as_optimiser
 __all__ = ["LogWriter"]
 
 # Numbers of a shard, rows times dimensions, and rows at the most and at the least.
-NUMBERS = 1 << 19
-MOST, FEWEST = 1 << 16, 1 << 6
+NUMBERS = 1 << 20
+MOST, FEWEST = 1 << 16, 4
 # Seconds after which rows are written even if they are few: somebody may be watching.
 SECONDS = 5.0
 # Seconds after which an unfinished shard is nobody's.
@@ -45,7 +45,7 @@ class LogWriter:
     learning_rate, optimiser, direction, source
         What is known of the learners, see `About`. Gradients are ascent gradients unless the direction is "descent".
     rows, seconds
-        How many rows make a shard, by default as many as half a million numbers are; and after how many seconds one is
+        How many rows make a shard, by default as many as a million numbers are; and after how many seconds one is
         written although it is not full.
     """
 
@@ -255,7 +255,12 @@ class LogWriter:
         try:
             with hidden.open("wb") as file:
                 pyarrow.parquet.write_table(
-                    table, file, compression="none", use_dictionary=["agent"], write_page_checksum=True
+                    table,
+                    file,
+                    compression="none",
+                    use_dictionary=["agent"],
+                    write_statistics=False,
+                    write_page_checksum=True,
                 )
                 file.flush()
                 os.fsync(file.fileno())

@@ -136,22 +136,24 @@ class Recorder:
                 stacklevel=2,
             )
         self._collected = ended
-        for step in range(first, ended):
-            self._add(points[:, step % room], gradients[:, step % room], step)
+        if ended > first:
+            steps = np.arange(first, ended)
+            # Step by step, at each of them all that run side by side.
+            ordered = (part[:, steps % room].swapaxes(0, 1).reshape(-1, part.shape[-1]) for part in (points, gradients))
+            self.log.add_many(
+                *ordered, agents=self._agents(len(points), len(steps)), times=np.repeat(steps, len(points))
+            )
         return ended - first
 
-    def _add(self, points: np.ndarray, gradients: np.ndarray, step: int) -> None:
-        if len(points) == 1:
-            self.log.add(points[0], gradients[0], agent=self.agent, time=step)
-            return
+    def _agents(self, side_by_side: int, steps: int) -> Any:
+        if side_by_side == 1:
+            return None if self.agent is None else [self.agent] * steps
         start = 0 if self.agent is None else self.agent
         if not isinstance(start, int):
             raise ValueError(
-                f"agent is {self.agent!r} but {len(points)} optimisers run side by side; give the first number."
+                f"agent is {start!r} but {side_by_side} optimisers run side by side; give the first number."
             )
-        self.log.add_many(
-            points, gradients, agents=start + np.arange(len(points)), times=np.full(len(points), float(step))
-        )
+        return np.tile(start + np.arange(side_by_side), steps)
 
     def close(self, state: Any = None) -> None:
         """Collect once more, if the state is given, and write all of it."""

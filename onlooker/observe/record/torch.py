@@ -21,6 +21,8 @@ from onlooker.warning import OnlookerWarning
 
 __all__ = ["Recording", "record", "rule_of"]
 
+# Rows that are handed to the log at once, fewer of more parameters.
+TOGETHER, NUMBERS = 64, 1 << 17
 # What is written as it is; anything else as float32.
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -75,15 +77,18 @@ class Recording:
         sizes = [tensor.numel() for tensor in self.parameters]
         # Gradients of a loss are turned, those of what is maximised are not.
         self._sign = np.repeat([signs[id(tensor)] for tensor in self.parameters], sizes).astype(np.float32)
-        self._gradient = np.empty(sum(sizes), np.result_type(*map(_kind, self.parameters)))
-        self._point = np.empty_like(self._gradient)
-        self._views: list[tuple[int, np.ndarray]] = [(0, np.empty(0))] * len(sizes)
+        self._views: list[tuple[int, np.ndarray]] = [(-1, np.empty(0))] * len(sizes)
         self.projection = projection
         size = sum(sizes)
         if projection is not None and projection.directions.shape[1] != size:
             raise ValueError(f"projection is of {projection.directions.shape[1]} parameters but {size} are watched.")
         self._owned = not isinstance(log, LogWriter)
         self.log = LogWriter(log) if self._owned else log
+        # Rows are handed to the log a few at a time; one by one when others share it, so that they stay in order.
+        room = (int(np.clip(NUMBERS // size, 1, TOGETHER)) if self._owned else 1, size)
+        self._points = np.empty(room, np.result_type(*map(_kind, self.parameters)))
+        self._gradients = np.empty_like(self._points)
+        self._count = self._steps = 0
         self.log.describe(
             learning_rate=groups[0]["lr"] if len(groups) == 1 else None,
             optimiser=rule_of(optimizer),
@@ -94,10 +99,7 @@ class Recording:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> Any:
         # The optimiser itself is the first argument.
-        if len(args) <= 1 and not kwargs:
-            self._write()
-            return None
-        closure = next((one for one in (*args[1:], *kwargs.values()) if callable(one)), None)
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             self._write()
             return None
@@ -122,41 +124,55 @@ class Recording:
         return recorded
 
     def _write(self) -> None:
-        point = np.concatenate([self._view(number) for number in range(len(self.parameters))], out=self._point)
-        gradient = np.concatenate(self._gradients(), out=self._gradient)
-        gradient *= self._sign
-        if self.projection is not None:
-            point, gradient = self.projection.points(point), self.projection.gradients(gradient)
+        row = self._count
+        points = [
+            view if tensor.data_ptr() == address else self._look_up(number)
+            for number, (tensor, (address, view)) in enumerate(zip(self.parameters, self._views, strict=True))
+        ]
         try:
-            self.log.add(point, gradient, agent=self.agent)
+            gradients = [tensor.grad.numpy().reshape(-1) for tensor in self.parameters]
+        except (AttributeError, TypeError, RuntimeError):
+            # Missing, sparse, elsewhere, or of another kind.
+            gradients = [
+                np.zeros(tensor.numel(), np.float32) if tensor.grad is None else _numbers(tensor.grad)
+                for tensor in self.parameters
+            ]
+        np.concatenate(points, out=self._points[row])
+        np.concatenate(gradients, out=self._gradients[row])
+        self._count = row + 1
+        if self._count == len(self._points):
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        points, gradients = self._points[: self._count], self._gradients[: self._count]
+        agents = None if self.agent is None else [self.agent] * self._count
+        times = np.arange(self._steps, self._steps + self._count, dtype=float)
+        self._steps, self._count = self._steps + self._count, 0
+        gradients *= self._sign
+        if self.projection is not None:
+            points, gradients = self.projection.points(points), self.projection.gradients(gradients)
+        try:
+            if len(points) == 1:
+                self.log.add(points[0], gradients[0], agent=self.agent, time=times[0])
+            elif len(points):
+                self.log.add_many(points, gradients, agents=agents, times=times)
         except OSError as error:
             # A full disk must not end a training run.
             self._handle.remove()
             warnings.warn(f"recording has stopped: {error}", OnlookerWarning, stacklevel=2)
 
-    def _gradients(self) -> list[np.ndarray]:
-        try:
-            return [tensor.grad.numpy().reshape(-1) for tensor in self.parameters]
-        except (AttributeError, TypeError, RuntimeError):
-            # Missing, sparse, elsewhere, or of another kind.
-            return [
-                np.zeros(tensor.numel(), np.float32) if tensor.grad is None else _numbers(tensor.grad)
-                for tensor in self.parameters
-            ]
-
-    def _view(self, number: int) -> np.ndarray:
+    def _look_up(self, number: int) -> np.ndarray:
         """A parameter's numbers; those in memory are looked up once, as long as they stay where they are."""
         tensor = self.parameters[number]
-        address, view = self._views[number]
-        if address != tensor.data_ptr():
-            view = _numbers(tensor)
-            in_place = view.size and view.ctypes.data == tensor.data_ptr()
-            self._views[number] = (tensor.data_ptr() if in_place else 0, view)
+        view = _numbers(tensor)
+        in_place = view.size and view.ctypes.data == tensor.data_ptr()
+        self._views[number] = (tensor.data_ptr() if in_place else -1, view)
         return view
 
     def close(self) -> None:
         """Stop. Rows that were gathered are written, unless others share the log: close that, then."""
         self._handle.remove()
+        self._hand_over()
         if self._owned:
             self.log.close()
 
