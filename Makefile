@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-slow lint format bench figures clean
+.PHONY: demo test test-slow lint format bench examples figures clean
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +17,11 @@ $(VENV)/tools: $(VENV)/core constraints-test.txt
 	touch $@
 
 $(VENV)/peers: $(VENV)/core constraints-test.txt
-	$(PIP) -c constraints-test.txt -e '.[bench]'
+	$(PIP) -c constraints-test.txt -e '.[bench,torch]'
+	touch $@
+
+$(VENV)/learners: $(VENV)/core constraints-test.txt
+	$(PIP) -c constraints-test.txt -e '.[rl]'
 	touch $@
 
 demo: $(VENV)/core          ## the main job, with a picture, in out/demo
@@ -45,13 +49,22 @@ bench: $(VENV)/peers        ## throughput and accuracy beside what else there is
 	$(BIN)/python benchmarks/alternatives.py
 	$(BIN)/python benchmarks/policies.py
 	$(BIN)/python benchmarks/tracking.py
+	$(BIN)/python benchmarks/logs.py
+	$(BIN)/python benchmarks/recorders.py
 
-figures: $(VENV)/core       ## the pictures that the docs show
+examples: $(VENV)/learners  ## real learners, recorded: CartPole and clients, with pictures in out/
+	mkdir -p out
+	$(BIN)/python examples/cartpole.py out/cartpole.png
+	$(BIN)/python examples/clients.py out/clients.png
+
+figures: $(VENV)/learners   ## the pictures that the docs show
 	$(BIN)/python -m onlooker.paper.schematic docs/figures
 	$(BIN)/onlooker demo --out docs/figures
 	$(BIN)/python -m onlooker.paper.dimension docs/figures
 	$(BIN)/python examples/policies.py docs/figures/policies.png
 	$(BIN)/python examples/tracking.py docs/figures/tracking.png
+	$(BIN)/python examples/cartpole.py docs/figures/cartpole.png
+	$(BIN)/python examples/clients.py docs/figures/clients.png
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import onlooker
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -74,6 +76,20 @@ def test_the_noise_correction_example():
     exec(first.replace("500_000", "2_000"), names)
     exec(code.replace("20_000", "2_000"), names)
     assert names["better"].settings["noise_corrected"] > 0.1
+
+
+def test_the_page_of_real_learners(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorded, collected, offline, live, along = blocks("docs/real-learners.md")
+    names: dict = {}
+    for code in (recorded, collected, offline, live):
+        exec(code, names)
+    assert len(names["seen"]) == 5000
+    assert onlooker.open_log("runs-optax/").row_count() == 100
+    for found in (names["result"], names["live"]):
+        assert found.reward([[1.0, 0.0], [0.0, 0.0]]) @ [1, -1] == pytest.approx(1, abs=0.1)
+    exec(along, names)
+    assert names["few"].shape == (300, 2)
 
 
 def test_nothing_is_left_to_fill_in():

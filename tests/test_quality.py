@@ -9,7 +9,7 @@ import pytest
 from onlooker.density import standard_normal
 from onlooker.learners.agents import simulate
 from onlooker.learners.reward import NoisyReward
-from onlooker.observe.observation import Observations
+from onlooker.observe.observation import Observations, observe
 from onlooker.observe.quality import agreement_with_steps, held_out, inspect, pointing_inward
 
 REWARD = NoisyReward(2, lambda point: -jnp.sum(point * point), 2.0)
@@ -71,3 +71,21 @@ def test_whole_agents_are_held_out(seen):
     alone = held_out(but(seen, agents=None))
     # Stretches of the record: few places where a held-out row has a neighbour that is not.
     assert np.count_nonzero(np.diff(alone)) < 30
+
+
+def test_a_learner_that_stands_still_is_no_duplicate():
+    """On a plateau most gradients are zero, and the few that are not count no more than they should."""
+    random = np.random.default_rng(0)
+    agents, times = np.repeat(np.arange(50), 40), np.tile(np.arange(40), 50)
+    points = np.repeat(random.standard_normal((50, 2)), 40, axis=0)
+    gradients = np.where(random.random(2000) < 0.1, 1.0, 0.0)[:, None] * [1.0, 0.0]
+    points[times == 39] += 0.1
+    kept, _ = inspect(observe(points, gradients, agents=agents, times=times))
+    assert np.count_nonzero(~kept.gradients.any(axis=1)) == np.count_nonzero(~gradients.any(axis=1))
+    # The same log twice over is.
+    twice = observe(
+        np.tile(points, (2, 1)), np.tile(gradients, (2, 1)), agents=np.tile(agents, 2), times=np.tile(times, 2)
+    )
+    again, warnings = inspect(twice)
+    assert len(again) == len(kept)
+    assert any("are duplicates" in warning for warning in warnings)

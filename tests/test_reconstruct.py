@@ -1,15 +1,18 @@
 """The public call: arrays in, a reward with its warnings out; bad input refused by name."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import onlooker
+from onlooker.field.smooth import fit_smooth
 from onlooker.learners.agents import simulate
 from onlooker.learners.cmdp import two_states
 from onlooker.learners.policy_gradient import PolicyGradient, WeakDerivative
 from onlooker.learners.reward import NoisyReward
+from onlooker.observe.jumps import Jump
 
 PI = onlooker.standard_normal(2)
 REWARD = NoisyReward(2, lambda point: -(point[0] ** 2) - 0.5 * (point[1] - 0.5) ** 2, 0.5)
@@ -269,3 +272,17 @@ def test_a_log_in_which_the_reward_jumps_says_so():
     assert any("jumped once" in warning and "of 6000" in warning for warning in whole.warnings)
     since = onlooker.reconstruct(points[4000:], gradients[4000:])
     assert not any("jumped" in warning for warning in since.warnings)
+
+
+@pytest.mark.parametrize("jumped", [False, True])
+def test_a_suspected_jump_is_held_against_the_whole_fit(jumped):
+    """Learners move from one side of a reward that is no parabola to the other: only a change of it is a jump."""
+    random = np.random.default_rng(0)
+    points = np.concatenate([random.uniform(-3, 0.5, 4000), random.uniform(-0.5, 3, 4000)])[:, None]
+    gradients = -np.tanh(4 * points) + 0.3 * random.standard_normal(points.shape)
+    gradients[4000:] += 0.5 * jumped
+    suspected = Jump(4000, 4100, 100.0, 30.0)
+    seen = onlooker.observe(points, gradients, agents=np.arange(8000) // 20)
+    held = np.arange(8000) // 20 % 5 == 0
+    fit = fit_smooth(points, gradients, held)
+    assert sys.modules["onlooker.reconstruct"]._confirmed(suspected, seen, fit) == jumped
