@@ -1,5 +1,8 @@
 """Recorders: what an optimiser was given is what is written, and training is the same to the last bit."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,3 +216,23 @@ def test_the_mean_force_in_a_subspace():
     apart = result.reward(places) + 0.5 * places[:, 0] ** 2
     assert np.nanstd(apart) < 0.05
     assert any("potential of the mean force along 1 directions of 2" in warning for warning in result.warnings)
+
+
+def test_what_nobody_closed_is_written_when_the_program_ends(tmp_path):
+    program = f"""
+import numpy, torch, onlooker
+from onlooker.observe.record.torch import record
+writer = onlooker.LogWriter({str(tmp_path / "plain")!r})
+for _ in range(50):
+    writer.add(numpy.ones(2), numpy.ones(2))
+point = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.SGD([point], lr=0.1)
+recording = record(optimizer, {str(tmp_path / "hooked")!r})
+for _ in range(10):
+    optimizer.zero_grad()
+    (point**2).sum().backward()
+    optimizer.step()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert onlooker.open_log(tmp_path / "plain").row_count() == 50
+    assert onlooker.open_log(tmp_path / "hooked").row_count() == 10

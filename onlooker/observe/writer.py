@@ -5,11 +5,13 @@ a link fails where there is a shard already, so that many writers, in many proce
 moment, a writer loses the rows it had gathered since the last shard and nothing else.
 """
 
+import atexit
 import contextlib
 import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +26,7 @@ from onlooker.check import check_positive, check_whole
 from onlooker.observe.log import DIRECTIONS, About, open_log, shards_in
 from onlooker.observe.optimiser import Optimiser, as_optimiser
 
-__all__ = ["LogWriter"]
+__all__ = ["LogWriter", "close_at_exit"]
 
 # Numbers of a shard, rows times dimensions, and rows at the most and at the least.
 NUMBERS = 1 << 20
@@ -82,6 +84,7 @@ class LogWriter:
         self._steps: dict[Hashable, int] = {}
         self._told: dict[str, Any] = {}
         self._closed = False
+        close_at_exit(self)
 
     def describe(
         self, *, learning_rate: float | None = None, optimiser: Optimiser | None = None, source: str = ""
@@ -238,7 +241,11 @@ class LogWriter:
             rows = {name: column[: self._count] for name, column in self._columns.items()}
             # The other set of columns was written before: new memory would cost more than what is written into it.
             self._columns, self._spare, self._count = self._spare, self._columns, 0
-            self._under_way = self._thread.submit(self._write, rows)
+            try:
+                self._under_way = self._thread.submit(self._write, rows)
+            except RuntimeError:
+                # The program is ending, and threads are not to be had any more.
+                self._write(rows)
         self._oldest = time.monotonic()
 
     def _wait(self) -> None:
@@ -268,6 +275,18 @@ class LogWriter:
         finally:
             hidden.unlink(missing_ok=True)
         self.written += len(table)
+
+
+def close_at_exit(open_one: Any) -> None:
+    """What somebody forgot to close is closed when the program ends."""
+    reference = weakref.ref(open_one)
+
+    def close() -> None:
+        found = reference()
+        if found is not None:
+            found.close()
+
+    atexit.register(close)
 
 
 def _sweep(folder: Path) -> None:

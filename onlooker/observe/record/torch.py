@@ -16,7 +16,7 @@ import torch
 
 from onlooker.observe.optimiser import Optimiser
 from onlooker.observe.projection import Projection
-from onlooker.observe.writer import LogWriter
+from onlooker.observe.writer import LogWriter, close_at_exit
 from onlooker.warning import OnlookerWarning
 
 __all__ = ["Recording", "record", "rule_of"]
@@ -96,6 +96,7 @@ class Recording:
         )
         self.agent = agent
         self._handle = optimizer.register_step_pre_hook(self._before_step)
+        close_at_exit(self)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> Any:
         # The optimiser itself is the first argument.
