@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -203,10 +204,19 @@ def _read(
     from onlooker.observe.projection import principal_components
     from onlooker.progress import progress
 
-    if optimiser is None and (momentum or weight_decay):
-        optimiser = "sgd"
-    rule = None if optimiser is None else as_optimiser(optimiser, momentum, weight_decay=weight_decay)
+    said: dict[str, Any] = {
+        name: value for name, value in (("momentum", momentum), ("weight_decay", weight_decay)) if value
+    }
+    rule = None if optimiser is None else as_optimiser(optimiser, **said)
     opened = open_log(path, learning_rate=learning_rate, optimiser=rule, descent=descent)
+    if said and rule is None:
+        # Of what the log says, only what was said here is replaced.
+        opened = open_log(
+            path,
+            learning_rate=learning_rate,
+            optimiser=replace(opened.about.optimiser or as_optimiser(None), **said),
+            descent=descent,
+        )
     with progress("reading", opened.row_count() or None, None) as report:
         seen = opened.read(report)
     if components is not None:

@@ -101,8 +101,8 @@ class Observer:
     ----------
     refused
         How many observations were, because a number in them was not finite.
-    log, position
-        The log it has learnt from, and how far.
+    log, position, torn
+        The log it has learnt from, how far, and shards of it that could not be read.
     """
 
     dim: int
@@ -113,6 +113,7 @@ class Observer:
     refused: int = field(default=0, init=False)
     log: str = field(default="", init=False)
     position: str = field(default="", init=False)
+    torn: tuple[str, ...] = field(default=(), init=False)
     _waiting: _Waiting = field(init=False)
     _taken: int = field(default=0, init=False)
     # Observations since the last jump, or all; and those that count, fewer when sums began again.
@@ -143,8 +144,8 @@ class Observer:
         self._waiting = _Waiting(nothing, nothing, np.zeros(0, np.int8))
         self._recent = Recent(self.dim, most)
         self._watch = JumpWatch(self.dim)
-        # Who learns, who changes what was learnt, who fits: in that order when several are held.
-        self._learning, self._changing, self._asking = RLock(), RLock(), RLock()
+        # Who reads a log, who learns, who changes what was learnt, who fits: in that order when several are held.
+        self._reading, self._learning, self._changing, self._asking = RLock(), RLock(), RLock(), RLock()
         self._fit: tuple[int, Potential] | None = None
         self._result: tuple[int, Reconstruction] | None = None
 
@@ -207,17 +208,20 @@ class Observer:
             raise ValueError(
                 f"{log.path} holds iterates without gradients, which are read off whole runs: reconstruct it."
             )
-        begun = saved = self.seen
-        for rows, position in log.batches(after=self.position):
+        with self._reading:
+            begun = saved = self.seen
+            for rows, position in log.batches(after=self.position):
+                with self._learning:
+                    self.learn_many(rows.points, rows.gradients, rows.agents)
+                    self.log, self.position = log.name, position
+                if checkpoint is not None and self.seen - saved >= every:
+                    self.save(checkpoint)
+                    saved = self.seen
             with self._learning:
-                self.learn_many(rows.points, rows.gradients, rows.agents)
-                self.log, self.position = log.name, position
-            if checkpoint is not None and self.seen - saved >= every:
+                self.torn = tuple(sorted({*self.torn, *log.torn}))
+            if checkpoint is not None:
                 self.save(checkpoint)
-                saved = self.seen
-        if checkpoint is not None:
-            self.save(checkpoint)
-        return self.seen - begun
+            return self.seen - begun
 
     def save(self, path: Any) -> Path:
         """Write all that was learnt into one file, whole or not at all."""
@@ -341,7 +345,7 @@ class Observer:
                 "effective_observations": effective_count(*self._weights()),
                 "jumps": self._watch.count,
             }
-            return _View(self._taken, self._recent.copy(), deepcopy(self._sums), self._about_jumps(), counts)
+            return _View(self._taken, self._recent.copy(), deepcopy(self._sums), self._own_doubts(), counts)
 
     def _check_enough(self) -> None:
         if self._taken < FIRST:
@@ -370,9 +374,9 @@ class Observer:
     def _just_jumped(self) -> bool:
         return self._taken >= FIRST and self._since < AFTER_JUMP[self._low]
 
-    def _about_jumps(self) -> list[str]:
-        """What to say of jumps that R̂ still remembers."""
-        doubts = []
+    def _own_doubts(self) -> list[str]:
+        """What to say of torn shards, and of jumps that R̂ still remembers."""
+        doubts = [f"{len(self.torn)} shards of the log are torn and were skipped."] if self.torn else []
         if self.forgetting == ADAPTIVE and not self._watch.watching:
             doubts.append(
                 "jumps of the reward would not be noticed now: learners have moved to where no gradient can be "
@@ -402,7 +406,7 @@ class Observer:
         if new.agents is None:
             return np.full(len(new), -1, np.int8)
         names, which = np.unique(new.agents, return_inverse=True)
-        chosen = np.array([crc32(f"{self.seed}/{name}".encode()) % HELD_OUT == 0 for name in names])
+        chosen = np.array([crc32(f"{self.seed}/{name!s}".encode()) % HELD_OUT == 0 for name in names])
         return chosen[which].astype(np.int8)
 
     def _stretches(self, first: int, count: int) -> np.ndarray:

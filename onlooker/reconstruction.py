@@ -192,7 +192,7 @@ class Reconstruction:
         if fit is not None:
             tree["fit"] = xarray.DataTree(_dataset(pack(fit), type(fit).__name__))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as scratch:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-", ignore_cleanup_errors=True) as scratch:
             written = Path(scratch) / "result"
             tree.to_zarr(written, mode="w", consolidated=False)
             if path.exists():

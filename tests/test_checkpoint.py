@@ -109,6 +109,10 @@ def test_a_log_is_learnt_once(tmp_path):
     direct = onlooker.Observer(dim=2)
     direct.learn_many(points, gradients, agents)
     assert np.array_equal(live.reward(points[:50]), direct.reward(points[:50]), equal_nan=True)
+    sorted(log.iterdir())[2].write_bytes(b"")
+    holed = onlooker.Observer(dim=2)
+    assert holed.learn_log(log) == 5100
+    assert "1 shards of the log are torn and were skipped." in holed.warnings
     np.savez(tmp_path / "other.npz", points=points, gradients=gradients)
     with pytest.raises(ValueError, match="has learnt from another log"):
         live.learn_log(tmp_path / "other.npz")

@@ -1,6 +1,8 @@
 """Logs: what was written is read, whole shards only, from any position; bad ones are refused by name and reason."""
 
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -214,6 +216,9 @@ def _parquet(path, **columns):
             "invalid value 'up'",
         ),
         ("a.csv", lambda path: path.write_text("point_0,point_1,gradient_0\n1,2,3\n"), "give one gradient per point"),
+        ("a.csv", lambda path: path.write_text("point_0, gradient_0\n1,2\n"), "a column ' gradient_0' with spaces"),
+        ("a.csv", lambda path: path.write_text("point_0,point_2\n1,2\n"), "has a column point_2 but not all before it"),
+        ("a.csv", lambda path: path.write_text("point_0,point_0\n1,2\n"), "or twice"),
         ("a.parquet", lambda path: _parquet(path, gradient=[[1.0]]), "has no column point"),
         ("a.parquet", lambda path: _parquet(path, point=[[1.0], [1.0, 2.0]]), "lists of 1, 2 numbers in point"),
         ("a.parquet", lambda path: _parquet(path, point=[[1.0], None]), "1 rows without a point"),
@@ -276,6 +281,67 @@ def test_a_row_that_does_not_fit_is_refused(tmp_path, row, sentence):
         with pytest.raises(ValueError, match="gradients has shape"):
             writer.add_many(POINTS, GRADIENTS[:5])
     assert len(onlooker.read_log(tmp_path)) == 1001
+
+
+def test_nothing_is_made_to_fit(tmp_path):
+    with onlooker.LogWriter(tmp_path) as writer:
+        writer.add([1.0, 2.0], [1.0, 2.0], agent=1)
+        for row, sentence in (
+            (([5.0], [1.0, 2.0]), "point has shape"),
+            ((7.0, 8.0), "point has shape"),
+            (([1.0, 2.0], [1.0]), "gradient has shape"),
+            (([1j, 2.0], [1.0, 2.0]), "point is of complex128"),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                writer.add(*row, agent=1)
+        with pytest.raises(ValueError, match="agent is of"):
+            writer.add([1.0, 2.0], [1.0, 2.0], agent="one")
+        with pytest.raises(ValueError, match="point has shape"):
+            writer.add_many(np.ones((3, 1)), np.ones((3, 1)), agents=[1, 1, 1])
+        with pytest.raises(ValueError, match="agents mixes kinds"):
+            writer.add_many(np.ones((2, 2)), np.ones((2, 2)), agents=[1, "one"])
+        writer.add([3.0, 4.0], [1.0, 2.0], agent=1)
+    with pytest.raises(ValueError, match="the log is closed"):
+        writer.add([3.0, 4.0], [1.0, 2.0], agent=1)
+    seen = onlooker.read_log(tmp_path)
+    assert np.array_equal(seen.points, [[1, 2], [3, 4]])
+    # A row that was refused took no time.
+    assert np.array_equal(seen.times, [0, 1])
+
+
+def test_a_child_has_a_writer_of_its_own(tmp_path):
+    program = f"""
+import os, numpy, onlooker
+writer = onlooker.LogWriter({str(tmp_path)!r}, rows=5)
+writer.add_many(numpy.ones((7, 2)), numpy.ones((7, 2)))
+child = os.fork()
+writer.add_many(numpy.zeros((6, 2)) + (child == 0), numpy.ones((6, 2)))
+writer.close()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=60)
+    # What the parent had gathered is written once.
+    assert onlooker.open_log(tmp_path).row_count() == 7 + 6 + 6
+
+
+def test_no_gradient_is_read_across_a_torn_shard(tmp_path):
+    points = np.cumsum(np.ones((1000, 1)), axis=0)
+    with onlooker.LogWriter(tmp_path, rows=100, learning_rate=0.5, optimiser="sgd") as writer:
+        writer.add_many(points)
+    sorted(tmp_path.glob("*.parquet"))[4].write_bytes(b"")
+    seen = onlooker.read_log(tmp_path)
+    assert np.array_equal(seen.gradients, np.full((898, 1), 2.0))
+
+
+def test_a_learning_rate_that_is_none_is_no_rate(tmp_path):
+    with onlooker.LogWriter(tmp_path) as writer:
+        writer.describe(learning_rate=0.0)
+        writer.add_many(POINTS, GRADIENTS)
+    assert onlooker.open_log(tmp_path).about.learning_rate is None
+    np.savez(tmp_path / "a.npz", points=POINTS, gradients=GRADIENTS, learning_rate=-1.0)
+    assert len(onlooker.read_log(tmp_path / "a.npz")) == 1000
 
 
 def test_a_newer_format_is_refused(tmp_path):

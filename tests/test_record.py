@@ -101,7 +101,7 @@ def test_some_parameters_or_some_directions(tmp_path):
     seen = onlooker.read_log(along)
     assert seen.points == pytest.approx((points - points[0]) @ directions.directions.T, abs=1e-6)
     assert seen.gradients == pytest.approx(-gradients @ directions.directions.T, abs=1e-6)
-    with pytest.raises(ValueError, match="holds 1 tensors that the optimiser does not have"):
+    with pytest.raises(ValueError, match="holds 1 tensors, 1 of which the optimiser does not have"):
         train(*RULES["sgd"], hook=lambda optimizer, _: record(optimizer, chosen, parameters=[torch.zeros(3)]))
 
 
@@ -116,6 +116,46 @@ def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch):
             hook=lambda optimizer, _: record(optimizer, onlooker.LogWriter(tmp_path, rows=5)),
         )
     assert np.array_equal(points, train(*RULES["sgd"])[0])
+
+
+def test_a_disk_that_is_full_stops_all_who_share_it_and_no_training(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
+
+    log = onlooker.LogWriter(tmp_path, rows=4)
+    points = [torch.ones(2, requires_grad=True) for _ in range(2)]
+    optimizers = [torch.optim.SGD([point], lr=0.1) for point in points]
+    for agent, optimizer in enumerate(optimizers):
+        record(optimizer, log, agent=agent)
+    with monkeypatch.context() as patched, pytest.warns(onlooker.OnlookerWarning, match="recording has stopped"):
+        patched.setattr(writer, "_publish", full)
+        for _ in range(20):
+            for point, optimizer in zip(points, optimizers, strict=True):
+                optimizer.zero_grad()
+                (point**2).sum().backward()
+                optimizer.step()
+    # When there is room again, it goes on.
+    log.add(np.ones(2, np.float32), np.ones(2, np.float32), agent=2, time=0)
+    log.close()
+    assert 2 in onlooker.read_log(tmp_path).agents
+
+
+def test_a_log_that_does_not_fit_is_refused_before_training(tmp_path):
+    with onlooker.LogWriter(tmp_path) as log:
+        log.add(np.ones(5), np.ones(5))
+    point = torch.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match="holds a log of 5 dimensions"):
+        record(torch.optim.SGD([point], lr=0.1), tmp_path)
+
+
+def test_a_schedule_has_no_one_rate(tmp_path):
+    point = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([point], lr=0.1)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, step / 10))
+    with record(optimizer, tmp_path):
+        (point**2).sum().backward()
+        optimizer.step()
+    assert onlooker.open_log(tmp_path).about.learning_rate is None
 
 
 def train_optax(recorder=None, steps=50, agents=None, collect=16):
@@ -171,6 +211,14 @@ def test_optax_steps_that_found_no_room_are_counted(tmp_path):
         train_optax(recorder)
     assert recorder.lost == 3 * 6
     assert len(onlooker.read_log(tmp_path)) == 50 - 18
+
+
+def test_optax_another_run_begins_anew(tmp_path):
+    recorder = Recorder(onlooker.LogWriter(tmp_path), agent=0)
+    train_optax(recorder, steps=50)
+    train_optax(recorder, steps=10)
+    recorder.log.close()
+    assert len(onlooker.read_log(tmp_path)) == 60
 
 
 def test_stable_baselines3(tmp_path):

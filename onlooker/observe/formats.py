@@ -4,6 +4,7 @@ Columns are ``point`` and ``gradient``, lists of equal length, or ``point_0``, `
 ``learning_rate`` may be there. In .npz the keys are in the plural: ``points``, ``gradients``, ``agents``, ``times``.
 """
 
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,8 @@ import pyarrow.parquet
 
 __all__ = ["Rows", "UnreadableError", "metadata", "pieces", "row_count", "suffixes"]
 
-# Rows of a piece.
-PIECE = 1 << 16
+# Rows of a piece, and numbers.
+PIECE, NUMBERS = 1 << 16, 1 << 21
 suffixes = (".parquet", ".npz", ".csv")
 NPZ_NAMES = {"points": "point", "gradients": "gradient", "agents": "agent", "times": "time"}
 # Words about a log that an .npz may hold beside its arrays.
@@ -50,7 +51,13 @@ def metadata(path: Path) -> dict[str, str]:
         return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
     if path.suffix == ".npz":
         with _npz(path) as arrays:
-            return {name: str(arrays[name]) for name in NPZ_WORDS if name in arrays and arrays[name].ndim == 0}
+            try:
+                words = {name: arrays[name] for name in NPZ_WORDS if name in arrays}
+            except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+                raise UnreadableError(
+                    f"{path} has words about itself that cannot be read ({_first_line(error)})."
+                ) from None
+            return {name: str(word) for name, word in words.items() if word.ndim == 0}
     return {}
 
 
@@ -71,6 +78,7 @@ def _parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
+        _raise_if_it_may_pass(error)
         raise UnreadableError(f"{path} is not a whole Parquet file ({_first_line(error)}).") from None
 
 
@@ -79,10 +87,23 @@ def _of_parquet(path: Path) -> Iterator[Rows]:
         names = _wanted(path, file.schema_arrow.names)
         try:
             # One thread: columns this small are read faster than threads are woken.
-            for batch in file.iter_batches(PIECE, columns=names, use_threads=False):
+            for batch in file.iter_batches(_piece(file.schema_arrow, names), columns=names, use_threads=False):
                 yield _rows(path, batch)
         except (pa.ArrowException, OSError) as error:
+            _raise_if_it_may_pass(error)
             raise UnreadableError(f"{path} is damaged ({_first_line(error)}).") from None
+
+
+def _piece(schema: pa.Schema, names: list[str]) -> int:
+    """Rows at a time: fewer of more dimensions."""
+    kinds = [schema.field(name).type for name in names]
+    return int(np.clip(NUMBERS // sum(getattr(kind, "list_size", 1) for kind in kinds), 1, PIECE))
+
+
+def _raise_if_it_may_pass(error: Exception) -> None:
+    """A disk that is busy or a file that must not be read is not a torn shard."""
+    if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _of_csv(path: Path) -> Iterator[Rows]:
@@ -91,11 +112,12 @@ def _of_csv(path: Path) -> Iterator[Rows]:
             names = _wanted(path, file.schema.names)
         # Told, not guessed from the first rows: later ones may have a decimal point.
         kinds = {name: pa.string() if name == "agent" else pa.float64() for name in names}
-        told = pyarrow.csv.ConvertOptions(column_types=kinds)
+        told = pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=names)
         with pyarrow.csv.open_csv(path, convert_options=told) as file:
             for batch in file:
-                yield _rows(path, batch.select(names))
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                yield _rows(path, batch)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
+        _raise_if_it_may_pass(error)
         raise UnreadableError(
             f"{path} is not a CSV file with a header and one row per line ({_first_line(error)})."
         ) from None
@@ -163,6 +185,13 @@ def _numbered(name: str, names: list[str]) -> list[str]:
 
 def _wanted(path: Path, names: list[str]) -> list[str]:
     """The columns to read."""
+    strange = [name for name in names if name != name.strip() or names.count(name) > 1]
+    if strange:
+        raise ValueError(f"{path} has a column {strange[0]!r} with spaces about its name, or twice; name each once.")
+    for name in ("point", "gradient"):
+        left = [one for one in names if re.fullmatch(rf"{name}_\d+", one) and one not in _numbered(name, names)]
+        if left:
+            raise ValueError(f"{path} has a column {left[0]} but not all before it; number them from {name}_0.")
     points = ["point"] if "point" in names else _numbered("point", names)
     if not points:
         raise ValueError(f"{path} has no column point, nor point_0, but {_listed(names)}; name the points so.")
@@ -197,6 +226,8 @@ def _matrix(path: Path, name: str, batch: pa.RecordBatch) -> np.ndarray | None:
     lists = batch.column(name)
     if pa.types.is_floating(lists.type) or pa.types.is_integer(lists.type):
         return _column(path, name, lists)[:, None]
+    if pa.types.is_large_list(lists.type):
+        lists = lists.cast(pa.list_(lists.type.value_type))
     if not (pa.types.is_fixed_size_list(lists.type) or pa.types.is_list(lists.type)):
         raise ValueError(f"{path} has a column {name} of {lists.type}; give lists of numbers.")
     if lists.null_count:

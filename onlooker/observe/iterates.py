@@ -29,7 +29,7 @@ def gradients_from_iterates(
     times: np.ndarray | None = None,
     learning_rate: np.ndarray | float | None = None,
     optimiser: Optimiser | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Which rows have a successor in the same agent, and the ascent gradient at each of them.
 
     Parameters
@@ -53,6 +53,8 @@ def gradients_from_iterates(
         Indices into ``points``, ascending.
     gradients
         (len(rows), dim).
+    notes
+        Sentences about steps that were left out, or taken for what they may not be.
     """
     optimiser = Optimiser() if optimiser is None else optimiser
     if (reason := optimiser.why_not_from_iterates()) is not None:
@@ -64,11 +66,24 @@ def gradients_from_iterates(
     order = np.argsort(owner, kind="stable")
     here, after = order[:-1], order[1:]
     follows = owner[here] == owner[after]
+    steps_made, notes = np.count_nonzero(follows), []
     if times is not None:
         elapsed = times[after] - times[here]
         ahead = elapsed[follows & (elapsed > 0)]
         # The sum of several steps is no gradient.
-        follows &= (elapsed > 0) & (elapsed <= (LONGEST_WAIT * ahead.min() if len(ahead) else 0))
+        shortest = ahead.min() if len(ahead) else 0
+        follows &= (elapsed > 0) & (elapsed <= LONGEST_WAIT * shortest)
+        restarts = np.count_nonzero(elapsed[owner[here] == owner[after]] <= 0)
+        if skipped := int(steps_made - restarts - np.count_nonzero(follows)):
+            notes.append(
+                f"{skipped} of {steps_made} steps were left out: they took longer than the shortest, {shortest:g}, so that "
+                "others must be missing. If times are a clock's, leave them out."
+            )
+        if shortest > 1 and (times == np.round(times)).all():
+            notes.append(
+                f"the shortest wait between an agent's rows is {shortest:g}: each was taken for one step. If only "
+                "every so many steps were written down, the gradients are wrong by that."
+            )
     # A run goes on where the step before ended.
     begins = np.concatenate([[True], ~follows[:-1]])[follows]
     here, after = here[follows], after[follows]
@@ -83,11 +98,13 @@ def gradients_from_iterates(
         from_start = np.ones(len(here), bool) if times is None else (times[here] == 0)[np.arange(len(here)) - age]
         steps, needed = _without_momentum(steps, age, optimiser)
         known = from_start | (age >= needed)
+    if not known.any():
+        raise ValueError("points holds no run that is seen for long enough to tell its momentum; give gradients.")
     here, steps = here[known], steps[known]
     if optimiser.weight_decay:
         steps += optimiser.weight_decay * points[here]
     ascending = np.argsort(here, kind="stable")
-    return here[ascending], steps[ascending].astype(points.dtype)
+    return here[ascending], steps[ascending].astype(points.dtype), notes
 
 
 def _without_momentum(steps: np.ndarray, age: np.ndarray, optimiser: Optimiser) -> tuple[np.ndarray, int]:

@@ -29,6 +29,8 @@ FORMAT = 1
 PATIENCE = 0.2
 # Numbers (rows times dimensions) that are read into memory at once.
 MOST_NUMBERS = 40_000_000
+# Agents of a piece from which some of them are taken, instead of pieces.
+FEWEST_AGENTS = 20
 
 
 @dataclass(frozen=True)
@@ -90,16 +92,13 @@ def _about(path: Path, words: dict[str, str], dim: int, name: str) -> About:
     if (said := number("dimension")) is not None and said != dim:
         raise ValueError(f"{path} says dimension is {said:g} but holds points of {dim}.")
     learning_rate, optimiser = number("learning_rate"), None
-    if learning_rate is not None:
-        try:
-            check_positive(learning_rate=learning_rate)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-    if "optimiser" in words:
+    if learning_rate is not None and not 0 < learning_rate < np.inf:
+        learning_rate = None
+    if {"optimiser", "momentum", "weight_decay"} & words.keys():
         settings = {key: number(key) or 0.0 for key in ("momentum", "dampening", "weight_decay")}
         nesterov = words.get("nesterov", "").lower() in ("true", "1")
         try:
-            optimiser = as_optimiser(words["optimiser"], **settings)
+            optimiser = as_optimiser(words.get("optimiser"), **settings)
             optimiser = replace(optimiser, nesterov=nesterov or optimiser.nesterov)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
@@ -186,6 +185,8 @@ class Log:
             if not self.has_gradients and about.learning_rate is not None and unsaid:
                 rows = rows._replace(learning_rates=np.full(len(rows.points), about.learning_rate))
             yield rows, f"{shard.name}:{read}"
+        if read < skip:
+            raise ValueError(f"{shard} has {read} rows, and {skip} of them were read before: it is another file.")
 
     def _check(self, shard: Path, rows: Rows) -> None:
         dim = rows.points.shape[1]
@@ -202,12 +203,20 @@ class Log:
     def follow(self, after: str = "", until: Callable[[], bool] = lambda: False) -> Iterator[tuple[Rows, str]]:
         """As `batches`, and then what is still to come, until told to stop."""
         while True:
+            last = until()
             for rows, position in self.batches(after):
                 yield rows, position
                 after = position
-            if until():
+            if last:
                 return
             time.sleep(PATIENCE)
+
+    def _apart(self, rows: Rows, position: str, piece: int) -> np.ndarray:
+        """Agents, by other names after a hole in the record: no gradient is to be read across it."""
+        holes = sum(name < position for name in self.torn) + piece
+        if rows.agents is None:
+            return np.full(len(rows.points), holes)
+        return np.array([f"{agent} after {holes}" for agent in rows.agents], str)
 
     def read(self, report: Callable[[int], None] = lambda rows: None) -> Observations:
         """All rows that are there now, checked, in memory.
@@ -219,8 +228,10 @@ class Log:
         columns: list[list[Any]] = [[] for _ in Rows._fields]
         codes: dict[str, int] = {}
         done = 0
-        for number, (rows, _) in enumerate(self.batches()):
+        for number, (rows, position) in enumerate(self.batches()):
             kept = rows if share == 1 else _thinned(rows, share, number)
+            if not self.has_gradients and rows.times is None:
+                kept = kept._replace(agents=self._apart(kept, position, number if share > 1 else 0))
             kept = kept._replace(agents=_coded(kept.agents, codes))
             for column, part in zip(columns, kept, strict=True):
                 column.append(part)
@@ -291,7 +302,9 @@ def open_log(
             reason = error
             continue
         if first is not None:
-            about = replace(_about(file, words, first.points.shape[1], place.name), **believed)
+            # A file without a name of its own is known by its first row.
+            own = f"{place.name} {crc32(first.points[0].tobytes()):08x}"
+            about = replace(_about(file, words, first.points.shape[1], own), **believed)
             return Log(place, about, first.gradients is not None, believed, torn)
     if torn:
         raise UnreadableError(f"{place} holds no shard that can be read: {reason}")
@@ -323,10 +336,11 @@ def _known(path: Path) -> Path:
 
 
 def _thinned(rows: Rows, share: int, number: int) -> Rows:
-    """Those of one agent in so many, or all or none of them."""
-    if rows.agents is None:
+    """Those of one agent in so many or, of few agents, all or none of them."""
+    everybody = np.zeros(len(rows.points)) if rows.agents is None else rows.agents
+    names, which = np.unique(everybody, return_inverse=True)
+    if len(names) < FEWEST_AGENTS:
         return rows.take(slice(None) if number % share == 0 else slice(0))
-    names, which = np.unique(rows.agents, return_inverse=True)
     return rows.take(np.array([crc32(str(name).encode()) % share == 0 for name in names])[which])
 
 

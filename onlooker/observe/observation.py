@@ -97,7 +97,7 @@ def observe(
 
     notes: list[str] = []
     if gradients is None:
-        rows, gradient_rows = gradients_from_iterates(
+        rows, gradient_rows, notes = gradients_from_iterates(
             point_rows, agent_rows, time_rows, learning_rate, as_optimiser(optimiser)
         )
         if learning_rate is None:

@@ -47,8 +47,8 @@ class LogWriter:
     learning_rate, optimiser, direction, source
         What is known of the learners, see `About`. Gradients are ascent gradients unless the direction is "descent".
     rows, seconds
-        How many rows make a shard, by default as many as a million numbers are; and after how many seconds one is
-        written although it is not full.
+        How many rows make a shard, by default as many as a million numbers are; and after how many seconds the next row
+        has one written although it is not full.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class LogWriter:
         self.written = 0
         self._rows, self._seconds = rows, seconds
         self._lock = threading.RLock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="onlooker-log")
+        self._thread = _thread()
+        self._process = os.getpid()
         self._under_way: Future | None = None
         self._columns: dict[str, np.ndarray] = {}
         self._spare: dict[str, np.ndarray] = {}
@@ -90,6 +91,9 @@ class LogWriter:
         self, *, learning_rate: float | None = None, optimiser: Optimiser | None = None, source: str = ""
     ) -> None:
         """Say what nobody has said yet; of learners that differ, the log says only what they have in common."""
+        if learning_rate is not None and not 0 < float(learning_rate) < np.inf:
+            # A schedule that warms up begins with none.
+            learning_rate = None
         with self._lock:
             told: dict[str, Any] = {"learning_rate": learning_rate, "optimiser": optimiser, "source": source}
             for name, value in told.items():
@@ -115,16 +119,20 @@ class LogWriter:
 
         An agent's times, unless they are given, are 0, 1, 2, …
         """
-        given = {"point": point, "gradient": gradient, "agent": agent, "time": time, "learning_rate": learning_rate}
         with self._lock:
-            if agent is not None and time is None:
-                given["time"] = self._steps.get(agent, 0)
-                self._steps[agent] = given["time"] + 1
+            self._check_open()
+            own_time = agent is not None and time is None
+            when = self._steps.get(agent, 0) if own_time else time
+            given = {"point": point, "gradient": gradient, "agent": agent, "time": when, "learning_rate": learning_rate}
             row = {name: value for name, value in given.items() if value is not None}
             if row.keys() != self._columns.keys():
                 self._begin(row)
             for name, value in row.items():
+                self._check_fits(name, np.asarray(value), 0)
+            for name, value in row.items():
                 self._columns[name][self._count] = value
+            if own_time:
+                self._steps[agent] = int(when or 0) + 1
             self._count += 1
             self._flush_if_full()
 
@@ -140,16 +148,24 @@ class LogWriter:
             wanted = points.shape if name == "gradients" else points.shape[:1]
             if values is not None and np.shape(values) != wanted:
                 raise ValueError(f"{name} has shape {np.shape(values)} beside points of {points.shape}; give {wanted}.")
+        named = not (isinstance(agents, np.ndarray) and agents.dtype != object)
+        if agents is not None and named and len(set(map(type, agents))) > 1:
+            raise ValueError("agents mixes kinds of names, such as numbers and words; give one kind.")
         with self._lock:
-            if agents is not None and times is None:
-                times = self._next_times(np.asarray(agents))
+            self._check_open()
             columns = {"point": points, "gradient": gradients, "agent": agents, "time": times}
             columns |= {"learning_rate": learning_rates}
+            if agents is not None and times is None:
+                columns["time"] = self._next_times(np.asarray(agents))
             rows = {name: np.asarray(values) for name, values in columns.items() if values is not None}
+            if len(points) and rows.keys() != self._columns.keys():
+                self._begin({name: values[0] for name, values in rows.items()})
+            for name, values in rows.items():
+                self._check_fits(name, values, 1)
+            if agents is not None and times is None:
+                self._count_steps(np.asarray(agents))
             first = 0
             while first < len(points):
-                if rows.keys() != self._columns.keys():
-                    self._begin({name: values[first] for name, values in rows.items()})
                 some = min(len(points) - first, len(self._columns["point"]) - self._count)
                 for name, values in rows.items():
                     self._columns[name][self._count : self._count + some] = values[first : first + some]
@@ -160,13 +176,14 @@ class LogWriter:
     def flush(self) -> None:
         """Bring onto the disk all that was added."""
         with self._lock:
+            self._check_open()
             self._hand_over()
             self._wait()
 
     def close(self) -> None:
         """Flush, and take nothing more."""
         with self._lock:
-            if not self._closed:
+            if not self._closed and self._process == os.getpid():
                 try:
                     self.flush()
                 finally:
@@ -185,16 +202,35 @@ class LogWriter:
         order = np.argsort(which, kind="stable")
         times = np.empty(len(agents))
         times[order] = np.arange(len(agents)) - np.repeat(np.cumsum(counts) - counts, counts)
-        begun = [self._steps.get(name, 0) for name in names.tolist()]
-        self._steps |= {
-            name: start + count for name, start, count in zip(names.tolist(), begun, counts.tolist(), strict=True)
-        }
-        return times + np.array(begun)[which]
+        return times + np.array([self._steps.get(name, 0) for name in names.tolist()])[which]
+
+    def _count_steps(self, agents: np.ndarray) -> None:
+        for name, count in zip(*(part.tolist() for part in np.unique(agents, return_counts=True)), strict=True):
+            self._steps[name] = self._steps.get(name, 0) + count
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("the log is closed; make a new LogWriter to go on.")
+        if self._process != os.getpid():
+            # In the child of a fork: the rows gathered, and the thread that writes, are the parent's.
+            self._process, self._count, self._under_way = os.getpid(), 0, None
+            self._thread = _thread()
+
+    def _check_fits(self, name: str, values: np.ndarray, leading: int) -> None:
+        """That a value, or so many as there are rows, can stand in a column as it is."""
+        column = self._columns[name]
+        if values.shape[leading:] != column.shape[1:]:
+            raise ValueError(
+                f"{name} has shape {values.shape[leading:]} and the log's rows {column.shape[1:]}; give the same."
+            )
+        wanted = {"i": "iu", "f": "fiub"}.get(column.dtype.kind)
+        if wanted is not None and values.dtype.kind not in wanted:
+            raise ValueError(f"{name} is of {values.dtype} and the log's column of {column.dtype}; give the same kind.")
 
     def _begin(self, row: dict[str, Any]) -> None:
         """Room for rows like this one, the first."""
-        if self._closed:
-            raise ValueError("the log is closed; make a new LogWriter to go on.")
+        if "point" not in row:
+            raise ValueError("point is None; give (dim,) numbers.")
         if self._columns:
             raise ValueError(
                 f"this row has {', '.join(sorted(row))} but the log {', '.join(sorted(self._columns))}; give the same."
@@ -218,6 +254,13 @@ class LogWriter:
         self._spare = {name: np.empty_like(column) for name, column in self._columns.items()}
         self._oldest = time.monotonic()
 
+    def check_dimension(self, dim: int) -> None:
+        """That rows of so many dimensions, with gradients, can be added: before somebody trains for hours."""
+        known = self._columns["point"].shape[1] if self._columns else dim
+        if known != dim:
+            raise ValueError(f"the log has points of {known} dimensions and these are of {dim}; use another folder.")
+        self._continued(dim, True)
+
     def _continued(self, dim: int, gradients: bool) -> About:
         """What is known of the log: its name, if there is one, and that these rows fit it."""
         if not shards_in(self.folder):
@@ -236,17 +279,18 @@ class LogWriter:
 
     def _hand_over(self) -> None:
         """Give the rows gathered to the thread that writes; one shard at a time."""
+        rows = {name: column[: self._count] for name, column in self._columns.items()}
+        count, self._count = self._count, 0
+        self._oldest = time.monotonic()
         self._wait()
-        if self._count:
-            rows = {name: column[: self._count] for name, column in self._columns.items()}
+        if count:
             # The other set of columns was written before: new memory would cost more than what is written into it.
-            self._columns, self._spare, self._count = self._spare, self._columns, 0
+            self._columns, self._spare = self._spare, self._columns
             try:
                 self._under_way = self._thread.submit(self._write, rows)
             except RuntimeError:
                 # The program is ending, and threads are not to be had any more.
                 self._write(rows)
-        self._oldest = time.monotonic()
 
     def _wait(self) -> None:
         under_way, self._under_way = self._under_way, None
@@ -275,6 +319,10 @@ class LogWriter:
         finally:
             hidden.unlink(missing_ok=True)
         self.written += len(table)
+
+
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="onlooker-log")
 
 
 def close_at_exit(open_one: Any) -> None:

@@ -108,6 +108,8 @@ class Recorder:
 
     def _along(self, tree: Any, origin: bool) -> Array:
         flat = ravel_pytree(tree)[0]
+        if flat.dtype not in (jnp.float32, jnp.float64):
+            flat = flat.astype(jnp.float32)
         if self.projection is None:
             return flat
         start = jnp.asarray(self.projection.origin, flat.dtype) if origin else 0
@@ -125,7 +127,9 @@ class Recorder:
         points, gradients, counts = (np.asarray(part) for part in found[0])
         points, gradients = (part.reshape(-1, *part.shape[-2:]) for part in (points, gradients))
         room = points.shape[1]
-        begun, ended = self._collected, int(counts.max())
+        ended = int(counts.max())
+        # Fewer steps than before are those of another run.
+        begun = self._collected if ended >= self._collected else 0
         first = max(begun, ended - room)
         if first > begun:
             self.lost += first - begun
@@ -135,7 +139,6 @@ class Recorder:
                 OnlookerWarning,
                 stacklevel=2,
             )
-        self._collected = ended
         if ended > first:
             steps = np.arange(first, ended)
             # Step by step, at each of them all that run side by side.
@@ -143,6 +146,7 @@ class Recorder:
             self.log.add_many(
                 *ordered, agents=self._agents(len(points), len(steps)), times=np.repeat(steps, len(points))
             )
+        self._collected = ended
         return ended - first
 
     def _agents(self, side_by_side: int, steps: int) -> Any:

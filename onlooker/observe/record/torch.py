@@ -72,7 +72,8 @@ class Recording:
         strangers = sum(id(tensor) not in signs for tensor in self.parameters)
         if strangers or not self.parameters:
             raise ValueError(
-                f"parameters holds {strangers} tensors that the optimiser does not have; give some of its own."
+                f"parameters holds {len(self.parameters)} tensors, {strangers} of which the optimiser does not have; "
+                "give some of its own."
             )
         sizes = [tensor.numel() for tensor in self.parameters]
         # Gradients of a loss are turned, those of what is maximised are not.
@@ -89,8 +90,11 @@ class Recording:
         self._points = np.empty(room, np.result_type(*map(_kind, self.parameters)))
         self._gradients = np.empty_like(self._points)
         self._count = self._steps = 0
+        self.log.check_dimension(size if projection is None else projection.dim)
+        # Schedulers leave a mark on the groups: then there is no one rate.
+        steady = len(groups) == 1 and "initial_lr" not in groups[0]
         self.log.describe(
-            learning_rate=groups[0]["lr"] if len(groups) == 1 else None,
+            learning_rate=float(groups[0]["lr"]) if steady else None,
             optimiser=rule_of(optimizer),
             source=f"torch.optim.{type(optimizer).__name__}: loss gradients, turned into ascent gradients",
         )
@@ -138,8 +142,12 @@ class Recording:
                 np.zeros(tensor.numel(), np.float32) if tensor.grad is None else _numbers(tensor.grad)
                 for tensor in self.parameters
             ]
-        np.concatenate(points, out=self._points[row])
-        np.concatenate(gradients, out=self._gradients[row])
+        try:
+            np.concatenate(points, out=self._points[row])
+            np.concatenate(gradients, out=self._gradients[row])
+        except (TypeError, ValueError) as error:
+            self._stop(error)
+            return
         self._count = row + 1
         if self._count == len(self._points):
             self._hand_over()
@@ -157,10 +165,13 @@ class Recording:
                 self.log.add(points[0], gradients[0], agent=self.agent, time=times[0])
             elif len(points):
                 self.log.add_many(points, gradients, agents=agents, times=times)
-        except OSError as error:
-            # A full disk must not end a training run.
-            self._handle.remove()
-            warnings.warn(f"recording has stopped: {error}", OnlookerWarning, stacklevel=2)
+        except Exception as error:
+            self._stop(error)
+
+    def _stop(self, error: Exception) -> None:
+        """A full disk must not end a training run, nor anything else that goes wrong here."""
+        self._handle.remove()
+        warnings.warn(f"recording has stopped: {error}", OnlookerWarning, stacklevel=2)
 
     def _look_up(self, number: int) -> np.ndarray:
         """A parameter's numbers; those in memory are looked up once, as long as they stay where they are."""
@@ -188,8 +199,8 @@ def rule_of(optimizer: torch.optim.Optimizer) -> Optimiser:
     """How an optimiser steps, as far as one name and four numbers say it."""
     name = type(optimizer).__name__.lower()
     settings = optimizer.param_groups[0]
-    if name != "sgd":
-        return Optimiser(name)
+    if type(optimizer) is not torch.optim.SGD:
+        return Optimiser(name if name != "sgd" else "an sgd of its own")
     alike = all(
         group.get(key) == settings.get(key)
         for group in optimizer.param_groups
@@ -198,8 +209,8 @@ def rule_of(optimizer: torch.optim.Optimizer) -> Optimiser:
     if not alike:
         return Optimiser("sgd of several settings")
     decay = -settings["weight_decay"] if settings["maximize"] else settings["weight_decay"]
-    if decay < 0:
-        return Optimiser("sgd with growing weights")
+    if decay < 0 or not 0 <= settings["momentum"] < 1:
+        return Optimiser("sgd with growing weights or momentum")
     return Optimiser("sgd", settings["momentum"], settings["dampening"], settings["nesterov"], decay)
 
 
