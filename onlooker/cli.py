@@ -204,9 +204,8 @@ def _read(
     from onlooker.observe.projection import principal_components
     from onlooker.progress import progress
 
-    said: dict[str, Any] = {
-        name: value for name, value in (("momentum", momentum), ("weight_decay", weight_decay)) if value
-    }
+    given = {"momentum": momentum, "weight_decay": weight_decay}
+    said: dict[str, Any] = {name: value for name, value in given.items() if value}
     rule = None if optimiser is None else as_optimiser(optimiser, **said)
     opened = open_log(path, learning_rate=learning_rate, optimiser=rule, descent=descent)
     if said and rule is None:

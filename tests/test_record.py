@@ -127,13 +127,18 @@ def test_a_disk_that_is_full_stops_all_who_share_it_and_no_training(tmp_path, mo
     optimizers = [torch.optim.SGD([point], lr=0.1) for point in points]
     for agent, optimizer in enumerate(optimizers):
         record(optimizer, log, agent=agent)
-    with monkeypatch.context() as patched, pytest.warns(onlooker.OnlookerWarning, match="recording has stopped"):
-        patched.setattr(writer, "_publish", full)
+
+    def train_both():
         for _ in range(20):
             for point, optimizer in zip(points, optimizers, strict=True):
                 optimizer.zero_grad()
                 (point**2).sum().backward()
                 optimizer.step()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "_publish", full)
+        with pytest.warns(onlooker.OnlookerWarning, match="recording has stopped"):
+            train_both()
     # When there is room again, it goes on.
     log.add(np.ones(2, np.float32), np.ones(2, np.float32), agent=2, time=0)
     log.close()

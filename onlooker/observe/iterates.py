@@ -76,8 +76,8 @@ def gradients_from_iterates(
         restarts = np.count_nonzero(elapsed[owner[here] == owner[after]] <= 0)
         if skipped := int(steps_made - restarts - np.count_nonzero(follows)):
             notes.append(
-                f"{skipped} of {steps_made} steps were left out: they took longer than the shortest, {shortest:g}, so that "
-                "others must be missing. If times are a clock's, leave them out."
+                f"{skipped} of {steps_made} steps were left out: they took longer than the shortest, {shortest:g}, so "
+                "that others must be missing. If times are a clock's, leave them out."
             )
         if shortest > 1 and (times == np.round(times)).all():
             notes.append(

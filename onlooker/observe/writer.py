@@ -13,7 +13,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,6 @@ class LogWriter:
         self._rows, self._seconds = rows, seconds
         self._lock = threading.RLock()
         self._thread = _thread()
-        self._process = os.getpid()
         self._under_way: Future | None = None
         self._columns: dict[str, np.ndarray] = {}
         self._spare: dict[str, np.ndarray] = {}
@@ -85,6 +84,7 @@ class LogWriter:
         self._steps: dict[Hashable, int] = {}
         self._told: dict[str, Any] = {}
         self._closed = False
+        OPEN.add(self)
         close_at_exit(self)
 
     def describe(
@@ -183,7 +183,7 @@ class LogWriter:
     def close(self) -> None:
         """Flush, and take nothing more."""
         with self._lock:
-            if not self._closed and self._process == os.getpid():
+            if not self._closed:
                 try:
                     self.flush()
                 finally:
@@ -211,10 +211,6 @@ class LogWriter:
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("the log is closed; make a new LogWriter to go on.")
-        if self._process != os.getpid():
-            # In the child of a fork: the rows gathered, and the thread that writes, are the parent's.
-            self._process, self._count, self._under_way = os.getpid(), 0, None
-            self._thread = _thread()
 
     def _check_fits(self, name: str, values: np.ndarray, leading: int) -> None:
         """That a value, or so many as there are rows, can stand in a column as it is."""
@@ -319,6 +315,33 @@ class LogWriter:
         finally:
             hidden.unlink(missing_ok=True)
         self.written += len(table)
+
+
+OPEN: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()
+
+
+def _hold() -> None:
+    """Before a fork nobody writes: a child would wait forever for what another thread was about."""
+    for writer in list(OPEN):
+        writer._lock.acquire()
+        if writer._under_way is not None:
+            wait([writer._under_way])
+
+
+def _let_go() -> None:
+    for writer in list(OPEN):
+        writer._lock.release()
+
+
+def _begin_in_child() -> None:
+    """The rows gathered are the parent's, and so was the thread."""
+    for writer in list(OPEN):
+        writer._lock, writer._thread = threading.RLock(), _thread()
+        writer._count, writer._under_way = 0, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_begin_in_child)
 
 
 def _thread() -> ThreadPoolExecutor:
