@@ -1,5 +1,6 @@
 """Logs: what was written is read, whole shards only, from any position; bad ones are refused by name and reason."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -112,6 +113,14 @@ def test_many_writers_share_a_folder(tmp_path):
     assert len(seen) == 600
     for agent in range(6):
         assert np.array_equal(seen.points[seen.agents == agent], POINTS[:100])
+
+
+def test_a_file_system_without_links_will_do(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError("not supported")
+
+    monkeypatch.setattr(os, "link", none)
+    assert np.array_equal(onlooker.read_log(write(tmp_path)).points, POINTS)
 
 
 def test_a_growing_log_is_followed(tmp_path):

@@ -373,16 +373,26 @@ def _publish(hidden: Path, folder: Path) -> None:
     numbers = [int(path.stem) for path in shards_in(folder) if path.stem.isdecimal()]
     number = max(numbers, default=-1) + 1
     while True:
+        shard = folder / f"{number:010d}.parquet"
         try:
-            os.link(hidden, folder / f"{number:010d}.parquet")
+            os.link(hidden, shard)
             break
         except FileExistsError:
             number += 1
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        except OSError:
+            # A file system without links: one writer at a time, then.
+            if shard.exists():
+                number += 1
+                continue
+            hidden.rename(shard)
+            break
+    # Not every system lets a folder be opened.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _table(rows: dict[str, np.ndarray], about: About) -> pa.Table:
