@@ -159,8 +159,8 @@ def reconstruct_log(
             f"method is {method!r}; choose one of {', '.join(known)} (the others need a density: in Python)."
         )
     folder = Path("out") / log.name if out is None else out
-    _writable(folder)
     opened, seen = _read(log, learning_rate, optimiser, momentum, weight_decay, descent, components)
+    _writable(folder)
     print(f"read {len(seen):,} observations of {seen.dim} dimensions; fitting …", file=sys.stderr, flush=True)
     result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed)
     result.save(folder / "result.zarr")

@@ -124,13 +124,12 @@ def _of_csv(path: Path) -> Iterator[Rows]:
 
 
 def _npz(path: Path) -> Any:
+    if not zipfile.is_zipfile(path):
+        raise UnreadableError(f"{path} is not a whole .npz file; save one with np.savez(path, points=…, gradients=…).")
     try:
-        arrays = np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UnreadableError(f"{path} is not a whole .npz file ({_first_line(error)}).") from None
-    if not isinstance(arrays, np.lib.npyio.NpzFile):
-        raise UnreadableError(f"{path} holds one array; save several by name: np.savez(path, points=…, gradients=…).")
-    return arrays
 
 
 def _of_npz(path: Path) -> Iterator[Rows]:

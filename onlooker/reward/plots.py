@@ -110,14 +110,15 @@ def trace(samples: np.ndarray, sample_every: int, chains: int = 3) -> Figure:
     dim = min(samples.shape[2], 4)
     figure = Figure(figsize=(8, 1.8 * dim + 0.6), layout="constrained")
     panels = np.atleast_1d(figure.subplots(dim, 1, sharex=True))
-    steps = (np.arange(samples.shape[1]) + 1) * (sample_every / 1e6)
+    steps = (np.arange(samples.shape[1]) + 1) * float(sample_every)
+    unit, label = (1e6, "steps (millions)") if steps[-1] > 1e5 else (1, "steps")
     for axis, axes in enumerate(panels):
         for chain, colour in zip(range(min(chains, len(samples))), COLOURS, strict=False):
-            axes.plot(steps, samples[chain, :, axis], color=colour, linewidth=0.8, label=f"chain {chain + 1}")
+            axes.plot(steps / unit, samples[chain, :, axis], color=colour, linewidth=0.8, label=f"chain {chain + 1}")
         axes.set_ylabel(f"α({axis + 1})")
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False, fontsize=9)
-    panels[-1].set_xlabel("steps (millions)")
+    panels[-1].set_xlabel(label)
     return figure
 
 
