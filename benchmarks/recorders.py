@@ -39,14 +39,19 @@ def _layers(parameters: int) -> list[int]:
     return [10, (parameters - 1) // 12, 1] if parameters > 50 else [parameters - 1, 1]
 
 
-def _torch_loop(parameters: int, wait: float, folder: str | None) -> Loop:
+def _shared_loop(parameters: int, wait: float, folder: str | None) -> Loop:
+    return _torch_loop(parameters, wait, folder, shared=True)
+
+
+def _torch_loop(parameters: int, wait: float, folder: str | None, shared: bool = False) -> Loop:
     sizes = _layers(parameters)
     torch.manual_seed(0)
     parts = [torch.nn.Linear(one, other) for one, other in itertools.pairwise(sizes)]
     model = torch.nn.Sequential(*parts)
     inputs = torch.randn(32, sizes[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    recording = None if folder is None else record(optimizer, folder, agent=0)
+    log = None if folder is None else onlooker.LogWriter(folder) if shared else folder
+    recording = None if log is None else record(optimizer, log, agent=0)
 
     def loop(steps: int) -> None:
         for _ in range(steps):
@@ -119,7 +124,12 @@ def _seconds(make: Make, parameters: int, wait: float) -> tuple[float, float]:
 def main() -> None:
     torch.set_num_threads(1)
     print("recorder   parameters   step, µs   recorded, µs   more, µs   loop of 1 ms and the step: more, %")
-    for name, make in (("torch", _torch_loop), ("optax", _optax_loop), ("plain", _plain_loop)):
+    for name, make in (
+        ("torch", _torch_loop),
+        ("shared", _shared_loop),
+        ("optax", _optax_loop),
+        ("plain", _plain_loop),
+    ):
         for parameters in (10, 100, 1000):
             (without, with_it), (slow, slow_with_it) = (_seconds(make, parameters, wait) for wait in (0.0, SLOW))
             print(

@@ -289,3 +289,24 @@ for _ in range(10):
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     assert onlooker.open_log(tmp_path / "plain").row_count() == 50
     assert onlooker.open_log(tmp_path / "hooked").row_count() == 10
+
+
+@pytest.mark.parametrize("names", [None, "agent {}".format, int])
+def test_those_who_share_a_log_stay_in_order(tmp_path, names):
+    points = [torch.full((2,), float(number), requires_grad=True) for number in range(3)]
+    optimizers = [torch.optim.SGD([point], lr=0.1) for point in points]
+    expected = []
+    with onlooker.LogWriter(tmp_path, rows=4) as log:
+        for number, optimizer in enumerate(optimizers):
+            record(optimizer, log, agent=None if names is None else names(number))
+        for _ in range(5):
+            for point, optimizer in zip(points, optimizers, strict=True):
+                optimizer.zero_grad()
+                ((point - 7) ** 2).sum().backward()
+                expected.append((point.detach().numpy().copy(), -point.grad.numpy().copy()))
+                optimizer.step()
+    seen = onlooker.read_log(tmp_path)
+    assert np.array_equal(seen.points, [point for point, _ in expected])
+    assert np.array_equal(seen.gradients, [gradient for _, gradient in expected])
+    assert np.array_equal(seen.times, np.repeat(np.arange(5), 3))
+    assert names is None or np.array_equal(seen.agents, np.tile(np.arange(3), 5))

@@ -136,6 +136,29 @@ class LogWriter:
             self._count += 1
             self._flush_if_full()
 
+    def fill(
+        self,
+        point: list[np.ndarray],
+        gradient: list[np.ndarray],
+        sign: np.ndarray,
+        agent: Hashable | None,
+        time: float,
+    ) -> bool:
+        """One more row like others of the same agent, from its parts straight into its place; whether there is one."""
+        with self._lock:
+            columns, number = self._columns, self._count
+            if self._closed or "learning_rate" in columns or len(columns) != (3 if agent is None else 4):
+                return False
+            np.concatenate(point, out=columns["point"][number])
+            row = np.concatenate(gradient, out=columns["gradient"][number])
+            row *= sign
+            columns["time"][number] = time
+            if agent is not None:
+                columns["agent"][number] = agent
+            self._count = number + 1
+            self._flush_if_full()
+            return True
+
     def add_many(
         self, points: Any, gradients: Any = None, *, agents: Any = None, times: Any = None, learning_rates: Any = None
     ) -> None:
