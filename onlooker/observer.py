@@ -185,9 +185,10 @@ class Observer:
             if len(self._waiting.points):
                 rows = _Waiting(*(np.concatenate(parts) for parts in zip(self._waiting, rows, strict=True)))
             whole = len(rows.points) // BLOCK * BLOCK
-            for first in range(0, whole, BLOCK):
-                with self._changing, one_thread():
-                    self._take(_Waiting(*(part[first : first + BLOCK] for part in rows)))
+            with one_thread():
+                for first in range(0, whole, BLOCK):
+                    with self._changing:
+                        self._take(_Waiting(*(part[first : first + BLOCK] for part in rows)))
             self._waiting = _Waiting(*(part[whole:].copy() for part in rows))
 
     def learn_log(self, log: Any, *, checkpoint: Any = None, every: int = EVERY) -> int:
@@ -214,14 +215,18 @@ class Observer:
                 with self._learning:
                     self.learn_many(rows.points, rows.gradients, rows.agents)
                     self.log, self.position = log.name, position
+                    self._note_torn(log)
                 if checkpoint is not None and self.seen - saved >= every:
                     self.save(checkpoint)
                     saved = self.seen
-            with self._learning:
-                self.torn = tuple(sorted({*self.torn, *log.torn}))
+            self._note_torn(log)
             if checkpoint is not None:
                 self.save(checkpoint)
             return self.seen - begun
+
+    def _note_torn(self, log: Log) -> None:
+        with self._learning:
+            self.torn = tuple(sorted({*self.torn, *log.torn}))
 
     def save(self, path: Any) -> Path:
         """Write all that was learnt into one file, whole or not at all."""
