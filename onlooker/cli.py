@@ -1,6 +1,5 @@
 """The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
 
-import json
 import sys
 import tempfile
 import warnings
@@ -151,7 +150,7 @@ def reconstruct_log(
 ) -> None:
     """Reconstruct the reward behind a log: figures, summary.json, and the result as a Zarr store."""
     from onlooker.reconstruct import METHODS, reconstruct
-    from onlooker.reward.plots import save
+    from onlooker.summary import SUMMARY, write_result
 
     known = [one for one in METHODS if one not in ("passive", "reweighted")]
     if method not in known:
@@ -163,22 +162,7 @@ def reconstruct_log(
     _writable(folder)
     print(f"read {len(seen):,} observations of {seen.dim} dimensions; fitting …", file=sys.stderr, flush=True)
     result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed)
-    result.save(folder / "result.zarr")
-    figures = {"landscape.png": result.landscape(), "samples.png": result.plot()}
-    for name, figure in figures.items():
-        save(figure, folder / name)
-    maximum = result.maximum()
-    summary: dict[str, Any] = {
-        "log": str(log),
-        "method": result.method,
-        "maximum": maximum.tolist(),
-        "maximum_explored": bool(result.explored(maximum[None])[0]),
-        "diagnostics": result.diagnostics,
-        "warnings": result.warnings,
-        "about": opened.about.to_metadata(),
-        "files": ["result.zarr", *figures],
-    }
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2, default=float) + "\n")
+    summary = write_result(folder, result, log=str(log), about=opened.about.to_metadata())
     numbers = result.diagnostics
     where = "" if summary["maximum_explored"] else ", where no learner was"
     print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}{where}")
@@ -186,7 +170,35 @@ def reconstruct_log(
     print("held-out gradient error {}, of a quadratic {}".format(*errors))
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"the result is in {folder}: summary.json, {', '.join(summary['files'])}")
+    print(f"the result is in {folder}: {SUMMARY}, {', '.join(summary['files'])}")
+
+
+@app.command()
+def watch(
+    source: Annotated[
+        Path | None, typer.Argument(help="A folder of shards that may still grow, or a log file.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Simulated learners, whose reward jumps.")] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the page; 0 for any that is free.")] = None,
+    forgetting: Annotated[
+        float | None, typer.Option(help="The share of its weight that an observation loses with each later one.")
+    ] = None,
+    descent: Descent = None,
+    components: Components = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
+) -> None:
+    """Show the reward on a page of this machine, live, as learners are at work."""
+    if (source is None) != demo:
+        raise ValueError("give either a SOURCE to watch or --demo.")
+    try:
+        from onlooker.live.serve import serve
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the page needs {error.name}: pip install 'onlooker[page]'.") from None
+    from onlooker.live.source import Demonstration, GrowingLog
+    from onlooker.live.watch import Watch
+
+    seen = Demonstration(seed=seed) if source is None else GrowingLog(source, descent, components)
+    serve(Watch(seen, "adaptive" if forgetting is None else forgetting, seed), port)
 
 
 def _read(

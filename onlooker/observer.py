@@ -22,7 +22,7 @@ import numpy as np
 from onlooker.check import as_places, check_share, check_whole
 from onlooker.checkpoint import packed, read, write
 from onlooker.field.ridge import fit_ridge
-from onlooker.field.smooth import SmoothSums, begin_smooth
+from onlooker.field.smooth import SmoothPotential, SmoothSums, begin_smooth
 from onlooker.jump_watch import JumpWatch
 from onlooker.methods.options import Options
 from onlooker.methods.potential import from_potential
@@ -248,6 +248,22 @@ class Observer:
         """Standard error of R̂ at x (n, dim), of its difference from R̂'s mean over the data; given the basis."""
         return self._where_known(x, lambda fit, points: fit.error(points))
 
+    def potential(self, like: Potential | None = None) -> Potential:
+        """The fitted reward itself, of all that was seen.
+
+        In up to three dimensions a fit ``like`` an earlier one keeps its prior, and how far its error bars were
+        widened: it takes a fifth of the time, and is as good while the data are alike.
+        """
+        if self._low and like is not None:
+            return self._fitted(self._view(), like)
+        with self._asking:
+            return self._potential(self._view())
+
+    def recent(self, most: int) -> np.ndarray:
+        """Where learners were in the last so many observations, or as many as are kept: (n, dim)."""
+        with self._changing:
+            return self._recent.points[-most:].copy()
+
     @property
     def jumps(self) -> list[Jump]:
         """When the reward jumped: ``at`` so many observations, noticed when so many had been ``found``."""
@@ -364,17 +380,21 @@ class Observer:
     def _potential(self, view: _View | None) -> Potential:
         """The fit to what was learnt, or the last one."""
         if view is not None and (self._fit is None or self._fit[0] != view.taken):
-            recent, sums = view.recent, view.sums
-            movement = np.ptp(recent.points, axis=0)
-            if not movement.all():
-                raise ValueError(f"points never move along coordinate {int(np.argmin(movement))}; leave it out.")
-            recent.held[:] = _split(recent.held)
-            if sums is None and self._low:
-                sums = self._begin(recent)
-            fit = fit_ridge(recent.points, recent.gradients, recent.held, self.seed) if sums is None else sums.fit()
-            self._fit = view.taken, fit
+            self._fit = view.taken, self._fitted(view)
         assert self._fit is not None
         return self._fit[1]
+
+    def _fitted(self, view: _View, like: Potential | None = None) -> Potential:
+        recent, sums = view.recent, view.sums
+        movement = np.ptp(recent.points, axis=0)
+        if not movement.all():
+            raise ValueError(f"points never move along coordinate {int(np.argmin(movement))}; leave it out.")
+        recent.held[:] = _split(recent.held)
+        if sums is None and self._low:
+            sums = self._begin(recent)
+        if sums is None:
+            return fit_ridge(recent.points, recent.gradients, recent.held, self.seed)
+        return sums.fit(like if isinstance(like, SmoothPotential) else None)
 
     def _just_jumped(self) -> bool:
         return self._taken >= FIRST and self._since < AFTER_JUMP[self._low]

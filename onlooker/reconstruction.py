@@ -30,8 +30,10 @@ FORMAT = "onlooker reconstruction 1"
 PLOTTED = 120
 # Coordinates that have a curve of their own.
 MOST_CURVES = 8
-# Climbs to the maximum, and the step of their slopes in standard deviations of the samples.
+# Climbs to the maximum, the samples their starts are the best of, and the step of their slopes in standard deviations
+# of the samples.
 CLIMBS = 5
+LOOKED_AT = 8192
 NUDGE = 0.01
 FITS: dict[str, type] = {kind.__name__: kind for kind in (SmoothPotential, RidgePotential, RewardEstimate)}
 
@@ -123,9 +125,22 @@ class Reconstruction:
             rise = heights[1 : 1 + self.dim] - heights[1 + self.dim :]
             return -heights[0], -rise / np.diagonal(around[1 : 1 + self.dim] - around[1 + self.dim :])
 
-        starts = flat[np.argsort(-potential.value(flat))[:: max(1, len(flat) // 1000)][:CLIMBS]]
+        some = flat[:: max(1, len(flat) // LOOKED_AT)]
+        starts = some[np.argsort(-potential.value(some))[:: max(1, len(some) // 1000)][:CLIMBS]]
         climbed = [minimize(downhill, start, jac=True, bounds=list(zip(low, high, strict=True))) for start in starts]
         return min(climbed, key=lambda found: found.fun).x
+
+    @property
+    def _seen(self) -> np.ndarray:
+        """Some of the places where learners were."""
+        return self.observed.get("points", self.samples.reshape(-1, self.dim))
+
+    def summit(self) -> np.ndarray:
+        """Where R̂ is highest of what was explored, (dim,): its maximum or, if that is outside, the best place seen."""
+        maximum = self.maximum()
+        if self.explored(maximum[None])[0]:
+            return maximum
+        return self._seen[np.nanargmax(self.reward(self._seen))]
 
     def plot(self) -> Any:
         """A matplotlib Figure: R̂ in two dimensions, in units of 1/β below its maximum; the chains' traces otherwise."""
@@ -145,11 +160,9 @@ class Reconstruction:
 
         Where that is not explored, through the best place that was seen.
         """
-        seen = self.observed.get("points", self.samples.reshape(-1, self.dim))
+        seen = self._seen
         low, high = np.quantile(seen, [0.001, 0.999], axis=0)
-        maximum = self.maximum()
-        if not self.explored(maximum[None])[0]:
-            maximum = seen[np.nanargmax(self.reward(seen))]
+        maximum = self.summit()
         axes = [np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True)]
         if self.dim == 2:
             places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)

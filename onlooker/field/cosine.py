@@ -28,6 +28,12 @@ LEFT_OUT = 0.0005
 # What the prior's length (in units of the box's half-width) and variance (in those of the gradients) may be.
 LENGTHS = (0.06, 0.1, 0.17, 0.3, 0.5, 0.8, 1.3)
 SCALES = 10.0 ** np.arange(-5, 7)
+PRIORS = [
+    (kernel, length, scale)
+    for kernel in ("squared exponential", "Matérn 5/2")
+    for length in LENGTHS
+    for scale in SCALES.tolist()
+]
 # Gradients are never quite free of noise: this share of them keeps the normal matrix positive.
 LEAST_NOISE = 1e-9
 # The search over priors uses this share of the cosines of an axis, and hands so many to the full fit.
@@ -185,6 +191,8 @@ class CosineFit:
     length: float
     scale: float
     kernel: str
+    # By how much error bars were widened; the noise has it.
+    inflation: float = 1.0
 
     def features(self, points: np.ndarray) -> np.ndarray:
         """φ_p at points (n, dim), without the constant: (n, coefficients)."""
@@ -249,25 +257,25 @@ def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
     return np.exp(np.minimum(exponent, LARGEST_EXPONENT)) * np.exp(-exponent).sum()
 
 
-def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> CosineFit:
+def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray, like: "CosineFit | None" = None) -> CosineFit:
     """Fit, with the prior that predicts held-out gradients best or is as good and likelier; then with all of the data.
 
     Priors are tried with fewer cosines first, then the best few with all of them. Error bars are widened when the two
-    parts of the data disagree by more than they allow at the points ``about`` (n, dim).
+    parts of the data disagree by more than they allow at the points ``about`` (n, dim). A fit ``like`` another has its
+    prior and its widening, which saves most of the time.
     """
-    priors = [
-        (kernel, length, scale)
-        for kernel in ("squared exponential", "Matérn 5/2")
-        for length in LENGTHS
-        for scale in SCALES.tolist()
-    ]
-    fewer = max(2, int(sums.order * SEARCH_SHARE))
-    ranked = _rank(sums.truncated(fewer), held.truncated(fewer), priors)
-    best, *_ = _rank(sums, held, [one.prior for one in ranked[:FINALISTS]])
+    halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
+    matrices = halves[0][0], halves[1][0]
+    if like is None:
+        fewer = max(2, int(sums.order * SEARCH_SHARE))
+        some = sums.truncated(fewer), held.truncated(fewer)
+        ranked = _rank(*some, (some[0].normal_matrix(), some[1].normal_matrix()), PRIORS)
+        best, *_ = _rank(sums, held, matrices, [one.prior for one in ranked[:FINALISTS]])
+    else:
+        best, *_ = _rank(sums, held, matrices, [(like.kernel, like.length, like.scale)])
     error, (kernel, length, scale) = best.error, best.prior
     noise = _noise(sums)
     penalty = _penalty(sums.box, sums.order, length, kernel)
-    halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
     matrix = halves[0][0] + halves[1][0]
     precision = noise / scale * penalty + LEAST_NOISE * np.trace(matrix) / len(matrix)
     factor = cho_factor(matrix + np.diag(precision))
@@ -275,9 +283,12 @@ def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> Cosine
     dim = sums.waves.ndim
     shaped = coefficients.reshape((sums.order,) * dim)
     fit = CosineFit(sums.box, shaped, factor, error / dim, error, length, scale, kernel)
-    features = fit.features(about)
-    inflation = disagreement(halves, precision, features - features.mean(axis=0), fit.noise)
-    return replace(fit, noise=fit.noise * inflation**2)
+    if like is not None:
+        inflation = like.inflation
+    else:
+        features = fit.features(about)
+        inflation = disagreement(halves, precision, features - features.mean(axis=0), fit.noise)
+    return replace(fit, noise=fit.noise * inflation**2, inflation=inflation)
 
 
 def _noise(sums: CosineSums) -> float:
@@ -293,14 +304,19 @@ class _Tried(NamedTuple):
     coefficients: np.ndarray
 
 
-def _rank(sums: CosineSums, held: CosineSums, priors: Sequence[tuple[str, float, float]]) -> list[_Tried]:
-    """Priors, the best first: by held-out error, those within its chance by evidence.
+def _rank(
+    sums: CosineSums,
+    held: CosineSums,
+    matrices: tuple[np.ndarray, np.ndarray],
+    priors: Sequence[tuple[str, float, float]],
+) -> list[_Tried]:
+    """Priors, the best first: by held-out error, those within its chance by evidence; with both normal matrices.
 
     The difference of two held-out errors has the standard error 2σ(δᵀHδ)^½/n, with δ the difference of coefficients and
     H the held-out normal matrix. Priors within one of the best are told apart by their marginal likelihood on the rows
     learnt from, which is far less noisy, but knows nothing of new agents.
     """
-    matrix, held_matrix = sums.normal_matrix(), held.normal_matrix()
+    matrix, held_matrix = matrices
     towards = sums.towards.reshape(-1)[1:]
     numbers = sums.count * sums.waves.ndim
     floor = LEAST_NOISE * np.trace(matrix) / len(matrix)

@@ -181,10 +181,11 @@ class SmoothSums:
         self.counts *= 1 - share
         self.outside *= 1 - share
 
-    def fit(self) -> SmoothPotential:
+    def fit(self, like: SmoothPotential | None = None) -> SmoothPotential:
+        """The reward; with the prior of an earlier fit ``like`` it, several times as fast."""
         typical = (self.typical - self.centre) / self.spread
         with one_thread():
-            cosines = fit_cosines(self.train, self.held, typical)
+            cosines = fit_cosines(self.train, self.held, typical, None if like is None else like.cosines)
         support = support_of(self.counts, self.box, np.ones(len(self.spread)))
         quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         # The quadratic was fitted to the rows it was begun with, as if all it misses were noise.

@@ -42,6 +42,14 @@ class Projection:
     def dim(self) -> int:
         return len(self.directions)
 
+    @property
+    def note(self) -> str:
+        """What R̂ along them is."""
+        return (
+            f"R̂ is the potential of the mean force along {self.dim} directions of {self.directions.shape[1]}: R "
+            "averaged over where learners were in the others."
+        )
+
     def points(self, points: Any) -> np.ndarray:
         """y of θ (…, many)."""
         return (np.asarray(points) - self.origin) @ self.directions.T
@@ -58,15 +66,11 @@ class Projection:
         """Observations along the directions."""
         if seen.dim != self.directions.shape[1]:
             raise ValueError(f"points has {seen.dim} dimensions but the directions {self.directions.shape[1]}.")
-        note = (
-            f"R̂ is the potential of the mean force along {self.dim} directions of {seen.dim}: R averaged over where "
-            "learners were in the others."
-        )
         return replace(
             seen,
             points=self.points(seen.points),
             gradients=self.gradients(seen.gradients),
-            notes=(*seen.notes, note),
+            notes=(*seen.notes, self.note),
         )
 
 

@@ -1,0 +1,236 @@
+"""The figures of the page, one class each: what it looks like, and how new numbers get into it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from bokeh.models import (
+    ColorBar,
+    ColumnDataSource,
+    DataRange1d,
+    HoverTool,
+    Legend,
+    LegendItem,
+    LinearColorMapper,
+    NumeralTickFormatter,
+    Range1d,
+)
+from bokeh.plotting import figure
+from bokeh.plotting.contour import contour_data
+
+from onlooker.live.picture import Curve, Intervals, Map, Strip
+from onlooker.observe.jumps import Jump
+
+__all__ = ["CurvePanel", "IntervalPanel", "MapPanel", "StripPanel", "named"]
+
+# Lines of equal height on a map.
+LEVELS = 10
+# The share of a picture's values that may be darker than its darkest colour.
+DARKEST = 0.02
+# The share of a curve that may be below its figure.
+STEEP = 0.05
+PALETTE, NOWHERE = "Magma256", "#ffffff"
+BLUE, RED, GREY, POINT, TRUTH = "#1f77b4", "#d62728", "#777777", "#00c2d7", "#7CFC00"
+TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
+
+
+def named(axis: int) -> str:
+    """A coordinate, for people."""
+    return f"θ({axis + 1})"
+
+
+class _Panel:
+    """A figure whose view follows what it shows, unless that has not moved: a user's zoom stays."""
+
+    def __init__(self, name: str, width: int, height: int) -> None:
+        self.figure = figure(
+            name=name, width=width, height=height, x_range=Range1d(0, 1), y_range=Range1d(0, 1), tools=TOOLS
+        )
+        self.figure.toolbar.logo = None
+        self._view: tuple[float, ...] = ()
+
+    def _show_view(self, across: Iterable[float], upwards: Iterable[float]) -> None:
+        wanted = (*map(float, across), *map(float, upwards))
+        if wanted != self._view:
+            self._view = wanted
+            for axis, start, end in ((self.figure.x_range, *wanted[:2]), (self.figure.y_range, *wanted[2:])):
+                axis.update(start=start, end=end, reset_start=start, reset_end=end)
+
+    def _show_names(self, title: str, across: str, upwards: str) -> None:
+        self.figure.title.text = title
+        self.figure.xaxis.axis_label, self.figure.yaxis.axis_label = across, upwards
+
+    def _legend_below(self, **renderers: Any) -> None:
+        """A click hides what it names."""
+        items = [LegendItem(label=label.replace("_", " "), renderers=[one]) for label, one in renderers.items()]
+        self.figure.add_layout(
+            Legend(
+                items=items, orientation="horizontal", location="center", border_line_color=None, margin=0, padding=2
+            ),
+            "below",
+        )
+        self.figure.legend.click_policy = "hide"
+
+
+class MapPanel(_Panel):
+    """R̂, or its standard error, over two coordinates, with lines of equal height and the learners' last points."""
+
+    def __init__(self, known_truth: bool) -> None:
+        super().__init__("map", 640, 600)
+        self._colours = LinearColorMapper(PALETTE, low=-1, high=0, nan_color=NOWHERE)
+        self._image, raster = _image(self.figure, self._colours)
+        self._lines, self._truth = (ColumnDataSource({"xs": [], "ys": []}) for _ in range(2))
+        self._points, self._summit = (ColumnDataSource({"x": [], "y": []}) for _ in range(2))
+        shown = {}
+        self.figure.multi_line("xs", "ys", source=self._lines, color="white", line_width=0.8, alpha=0.7)
+        if known_truth:
+            shown["the_true_reward"] = self.figure.multi_line(
+                "xs", "ys", source=self._truth, color=TRUTH, line_width=1.2, line_dash="dashed"
+            )
+        shown["where_learners_are"] = self.figure.scatter(
+            "x", "y", source=self._points, size=4, color=POINT, line_color="#333", line_width=0.3
+        )
+        shown["summit_of_R̂"] = self.figure.scatter(
+            "x", "y", source=self._summit, marker="cross", size=18, line_width=3, color=BLUE
+        )
+        self._legend_below(**shown)
+        self._bar = ColorBar(color_mapper=self._colours, title="R̂ − max R̂", width=14)
+        self.figure.add_layout(self._bar, "right")
+        tooltips = [("at", "($x, $y)"), ("value", "@image{0.000}")]
+        self.figure.add_tools(HoverTool(renderers=[raster], tooltips=tooltips, point_policy="follow_mouse"))
+
+    def show(self, drawn: Map, truth: Map | None, pair: tuple[int, int], summit: np.ndarray, errors: bool) -> None:
+        low, high = _limits(drawn.values, errors)
+        self._colours.update(low=low, high=high)
+        self._bar.title = "standard error" if errors else "R̂ − max R̂"
+        self._show_view(drawn.horizontal[[0, -1]], drawn.vertical[[0, -1]])
+        self._image.data = _cells(drawn)
+        levels = np.linspace(low, high, LEVELS + 2)[1:-1]
+        self._lines.data = _contours(drawn, levels)
+        if truth is not None:
+            self._truth.data = _contours(truth._replace(values=truth.values - truth.values.max()), levels[::2])
+        self._summit.data = {"x": summit[[pair[0]]], "y": summit[[pair[1]]]}
+        what = "standard error of R̂" if errors else "reconstructed reward"
+        self._show_names(f"{what} (white: no learner was there)", *map(named, pair))
+
+    def show_points(self, points: np.ndarray, pair: tuple[int, int]) -> None:
+        """Where learners were just now."""
+        self._points.data = {"x": points[:, pair[0]], "y": points[:, pair[1]]}
+
+
+class CurvePanel(_Panel):
+    """R̂ along one coordinate, through its summit, with two standard errors; alone, with the learners' last points."""
+
+    def __init__(self, alone: bool) -> None:
+        super().__init__("curve", *((700, 560) if alone else (620, 290)))
+        self._alone = alone
+        self._curve = ColumnDataSource({"x": [], "y": [], "low": [], "high": []})
+        self._points, self._summit = ColumnDataSource({"x": [], "y": []}), ColumnDataSource({"x": []})
+        shown = {
+            "±_2_standard_errors": self.figure.varea("x", "low", "high", source=self._curve, color=BLUE, alpha=0.25)
+        }
+        shown["R̂"] = self.figure.line("x", "y", source=self._curve, color=BLUE, line_width=2)
+        shown["summit_of_R̂"] = self.figure.vspan("x", source=self._summit, color=GREY, line_dash="dotted")
+        if alone:
+            shown["where_learners_are"] = self.figure.scatter(
+                "x", "y", source=self._points, size=5, color=POINT, alpha=0.5
+            )
+        self._legend_below(**shown)
+
+    def show(self, drawn: Curve, axis: int, summit: float) -> None:
+        known = np.isfinite(drawn.values) & np.isfinite(drawn.errors)
+        along, values, errors = (part[known] for part in drawn)
+        self._curve.data = {"x": along, "y": values, "low": values - 2 * errors, "high": values + 2 * errors}
+        if len(values):
+            # A steep end would flatten the rest.
+            low, high = np.quantile(values, STEEP), values.max()
+            room = 0.1 * max(high - low, 1e-9)
+            self._show_view(drawn.along[[0, -1]], (low - room, high + room))
+        self._summit.data = {"x": [summit]}
+        title = "reconstructed reward" if self._alone else f"along {named(axis)}, through the summit"
+        self._show_names(title, named(axis), "R̂ − max R̂")
+
+    def show_points(self, points: np.ndarray, axis: int) -> None:
+        """Where learners were just now."""
+        if self._alone:
+            self._points.data = {"x": points[:, axis], "y": np.full(len(points), self.figure.y_range.start)}
+
+
+class StripPanel(_Panel):
+    """R̂(t): its curve along one coordinate as a column, one column after the other, and where it jumped."""
+
+    def __init__(self) -> None:
+        super().__init__("timeline", 620, 290)
+        self._colours = LinearColorMapper(PALETTE, low=-1, high=0, nan_color=NOWHERE)
+        self._image, _ = _image(self.figure, self._colours)
+        self._summits, self._jumps = ColumnDataSource({"x": [], "y": []}), ColumnDataSource({"x": []}, name="jumps")
+        summits = self.figure.line("x", "y", source=self._summits, color=BLUE, line_width=1.5)
+        jumps = self.figure.vspan("x", source=self._jumps, color=RED, line_width=2)
+        self._legend_below(summit_of_R̂=summits, the_reward_jumped=jumps)
+        self.figure.add_layout(ColorBar(color_mapper=self._colours, width=10), "right")
+        self.figure.xaxis.formatter = NumeralTickFormatter(format="0,0")
+
+    def show(self, drawn: Strip, jumps: list[Jump], axis: int) -> None:
+        low, high = _limits(drawn.values, errors=False)
+        self._colours.update(low=low, high=high)
+        self._show_view(drawn.observations, drawn.places)
+        (first, last), (bottom, top) = drawn.observations, drawn.places
+        corner = {"x": [first], "y": [bottom], "dw": [last - first], "dh": [top - bottom]}
+        self._image.data = {"image": [drawn.values.astype(np.float32)], **corner}
+        self._summits.data = {"x": drawn.moments, "y": drawn.summits}
+        self._jumps.data = {"x": [jump.at for jump in jumps]}
+        self._show_names(f"R̂ over time, along {named(axis)} through its summit", "observations", named(axis))
+
+
+class IntervalPanel(_Panel):
+    """Marginals in many dimensions: 5 to 95 % of exp(R̂), in units of where learners are."""
+
+    def __init__(self) -> None:
+        super().__init__("marginals", 620, 250)
+        self.figure.x_range, self.figure.y_range = DataRange1d(), DataRange1d()
+        self._seen = ColumnDataSource({"x": [], "low": [], "high": []})
+        self._found = ColumnDataSource({"x": [], "low": [], "high": [], "summit": []})
+        seen = self.figure.segment("x", "low", "x", "high", source=self._seen, color="#cccccc", line_width=9)
+        found = self.figure.segment("x", "low", "x", "high", source=self._found, color=BLUE, line_width=3)
+        summit = self.figure.scatter("x", "summit", source=self._found, color=RED, size=6)
+        self._legend_below(**{"where_learners_are": seen, "exp(R̂)": found, "summit_of_R̂": summit})
+        self._show_names("marginals, 5 to 95 %", "coordinate", "learners' 5–95 % = ±1")
+
+    def show(self, drawn: Intervals, summit: np.ndarray) -> None:
+        numbers = drawn.coordinates + 1
+        middle, half = drawn.seen.mean(axis=0), np.ptp(drawn.seen, axis=0) / 2
+        half = np.where(half > 0, half, 1.0)
+        low, high = (drawn.found - middle) / half
+        place = (summit[drawn.coordinates] - middle) / half
+        self._seen.data = {"x": numbers, "low": np.full(len(numbers), -1.0), "high": np.ones(len(numbers))}
+        self._found.data = {"x": numbers, "low": low, "high": high, "summit": place}
+
+
+def _image(drawn: figure, colours: LinearColorMapper) -> tuple[ColumnDataSource, Any]:
+    nothing = np.full((2, 2), np.nan, np.float32)
+    source = ColumnDataSource({"image": [nothing], "x": [0], "y": [0], "dw": [1], "dh": [1]})
+    return source, drawn.image("image", "x", "y", "dw", "dh", source=source, color_mapper=colours)
+
+
+def _cells(drawn: Map) -> dict[str, list[Any]]:
+    """A map's values as cells about its places."""
+    data: dict[str, list[Any]] = {"image": [drawn.values.astype(np.float32)]}
+    for start, size, places in (("x", "dw", drawn.horizontal), ("y", "dh", drawn.vertical)):
+        step = places[1] - places[0]
+        data |= {start: [places[0] - step / 2], size: [places[-1] - places[0] + step]}
+    return data
+
+
+def _contours(drawn: Map, levels: np.ndarray) -> dict[str, Any]:
+    lines = contour_data(drawn.horizontal, drawn.vertical, drawn.values, levels, want_fill=False).line_data
+    return {"xs": [], "ys": []} if lines is None else {"xs": list(lines.xs), "ys": list(lines.ys)}
+
+
+def _limits(values: np.ndarray, errors: bool) -> tuple[float, float]:
+    """Of the colours: from the darkest to zero or, of errors, from zero to the brightest."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return -1.0, 0.0
+    if errors:
+        return 0.0, max(float(np.quantile(known, 1 - DARKEST)), 1e-12)
+    return min(float(np.quantile(known, DARKEST)), -1e-12), 0.0
