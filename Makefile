@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-slow lint format bench examples figures clean
+.PHONY: demo watch test test-slow test-browser screenshots lint format bench examples figures clean
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -14,6 +14,15 @@ $(VENV)/core: pyproject.toml
 
 $(VENV)/tools: $(VENV)/core constraints-test.txt
 	$(PIP) -c constraints-test.txt -e '.[test,lint]'
+	touch $@
+
+$(VENV)/page: $(VENV)/core
+	$(PIP) -e '.[page]'
+	touch $@
+
+$(VENV)/browser: $(VENV)/page
+	command -v chromium > /dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
+	$(PIP) -e '.[browser]'
 	touch $@
 
 $(VENV)/peers: $(VENV)/core constraints-test.txt
@@ -27,8 +36,19 @@ $(VENV)/learners: $(VENV)/core constraints-test.txt
 demo: $(VENV)/core          ## the main job, with a picture, in out/demo
 	$(BIN)/onlooker demo --out out/demo
 
+watch: $(VENV)/page         ## the live page, on simulated learners, until Ctrl-C
+	$(BIN)/onlooker watch --demo
+
 test: $(VENV)/tools         ## what CI runs
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
+	@echo "The page was not opened in a browser: that is make test-browser."
+
+test-browser: $(VENV)/browser  ## the page and the report in a real Chromium, which it installs from Debian
+	command -v chromium > /dev/null
+	$(BIN)/python -m pytest -m browser
+
+screenshots: $(VENV)/browser   ## the page's pictures that the docs show, and how fast it is
+	$(BIN)/python -m benchmarks.page --pictures docs/figures
 
 test-slow: $(VENV)/tools    ## the long statistical runs
 	$(BIN)/python -m pytest -m slow
@@ -42,7 +62,7 @@ format: $(VENV)/tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/peers        ## throughput and accuracy beside what else there is
+bench: $(VENV)/peers $(VENV)/browser  ## throughput and accuracy beside what else there is
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/pools.py
 	$(BIN)/python benchmarks/unseen.py
@@ -51,6 +71,7 @@ bench: $(VENV)/peers        ## throughput and accuracy beside what else there is
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/logs.py
 	$(BIN)/python benchmarks/recorders.py
+	$(BIN)/python -m benchmarks.page
 
 examples: $(VENV)/learners  ## real learners, recorded: CartPole and clients, with pictures in out/
 	mkdir -p out

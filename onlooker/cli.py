@@ -1,5 +1,6 @@
 """The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
 
+import shlex
 import sys
 import tempfile
 import warnings
@@ -52,6 +53,7 @@ def demo(
 
 @app.command()
 def reproduce(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic, cmdp, tracking or all.")],
     preset: Annotated[
         str | None, typer.Option(help="text, listing or corrected; by default all, quickly those there is time for.")
@@ -59,10 +61,12 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="In a minute; ranges may be a little wider.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
+    with_report: Annotated[bool, typer.Option("--report", help="And report.html, all of it in one file.")] = False,
 ) -> None:
     """Run an example of the paper: figures, a table, and metrics.json."""
+    from onlooker.live.report import write_report
     from onlooker.paper import bayes, cmdp, logistic, posterior, tracking
-    from onlooker.paper.report import Row, print_rows, write_metrics
+    from onlooker.paper.rows import Row, print_rows, write_metrics
 
     examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic, "cmdp": cmdp, "tracking": tracking}
     if name not in (*examples, "all"):
@@ -78,7 +82,7 @@ def reproduce(
         folder = base / example if name == "all" or out is None else base
         _writable(folder)
         rows: list[Row] = []
-        interrupted = True
+        interrupted, before = True, _figures(folder)
         try:
             for row in examples[example].reproduce(preset, quick, seed, folder):
                 rows.append(row)
@@ -87,7 +91,11 @@ def reproduce(
         finally:
             if rows:
                 print_rows(f"{example}{' (quick)' if quick else ''}, seed {seed}", rows)
-                print(f"figures and {write_metrics(folder, example, preset, seed, rows, interrupted)}")
+                drawn = [figure for figure, when in _figures(folder).items() if before.get(figure) != when]
+                about = {"command": _command(context, name=example), "figures": sorted(drawn)}
+                print(f"figures and {write_metrics(folder, example, preset, seed, rows, interrupted, **about)}")
+                if with_report:
+                    print(f"the report is {write_report(folder)}")
         outside = outside or not all(row.within for row in rows)
     if outside:
         raise typer.Exit(1)
@@ -135,6 +143,7 @@ def inspect(
 
 @app.command("reconstruct")
 def reconstruct_log(
+    context: typer.Context,
     log: LogPath,
     method: Annotated[str, typer.Option(help="auto, potential or replay.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder for the result; by default out/ and the log's name.")] = None,
@@ -162,7 +171,7 @@ def reconstruct_log(
     _writable(folder)
     print(f"read {len(seen):,} observations of {seen.dim} dimensions; fitting …", file=sys.stderr, flush=True)
     result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed)
-    summary = write_result(folder, result, log=str(log), about=opened.about.to_metadata())
+    summary = write_result(folder, result, log=str(log), command=_command(context), about=opened.about.to_metadata())
     numbers = result.diagnostics
     where = "" if summary["maximum_explored"] else ", where no learner was"
     print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}{where}")
@@ -171,6 +180,17 @@ def reconstruct_log(
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"the result is in {folder}: {SUMMARY}, {', '.join(summary['files'])}")
+
+
+@app.command()
+def report(
+    result: Annotated[Path, typer.Argument(help="A folder that reconstruct or reproduce wrote, or a saved result.")],
+    out: Annotated[Path | None, typer.Option(help="The file; by default report.html in that folder.")] = None,
+) -> None:
+    """Write all there is to say about a result into one HTML file, which needs no network to be read."""
+    from onlooker.live.report import write_report
+
+    print(f"the report is {write_report(result, out)}")
 
 
 @app.command()
@@ -236,6 +256,29 @@ def _read(
         print(f"{components} components have {projection.explained:.0%} of the points' variance", file=sys.stderr)
         seen = projection(seen)
     return opened, seen
+
+
+def _command(context: typer.Context, **instead: Any) -> str:
+    """The command that is running, to be run again; with something else for some of what was given."""
+    words = ["onlooker", str(context.info_name)]
+    for parameter in context.command.params:
+        # Typer carries a click of its own, or depends on one: its enumeration is known by name only.
+        origin = context.get_parameter_source(str(parameter.name))
+        if origin is None or origin.name != "COMMANDLINE" or parameter.name in ("out", "with_report"):
+            continue
+        value = instead.get(str(parameter.name), context.params[str(parameter.name)])
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+        else:
+            words += [parameter.opts[0], str(value)]
+    return shlex.join(words)
+
+
+def _figures(folder: Path) -> dict[str, int]:
+    """The pictures in a folder, and when they were written."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix in (".png", ".gif")}
 
 
 def _described(log: Log) -> str:

@@ -156,24 +156,29 @@ class Reconstruction:
         return plots.reward_map(axes, beta * self.reward(places).reshape(PLOTTED, PLOTTED))
 
     def landscape(self) -> Any:
-        """A matplotlib Figure of R̂ in its own units: a map in two dimensions, else curves through its maximum.
+        """A matplotlib Figure of R̂ in its own units: a map in two dimensions, else `curves`."""
+        if self.dim != 2:
+            return self.curves()
+        axes = self._axes()
+        places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+        values = self.reward(places).reshape(PLOTTED, PLOTTED)
+        return plots.landscape((axes[0], axes[1]), values, self._seen, self.summit())
 
-        Where that is not explored, through the best place that was seen.
-        """
-        seen = self._seen
-        low, high = np.quantile(seen, [0.001, 0.999], axis=0)
-        maximum = self.summit()
-        axes = [np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True)]
-        if self.dim == 2:
-            places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
-            return plots.landscape((axes[0], axes[1]), self.reward(places).reshape(PLOTTED, PLOTTED), seen, maximum)
-        shown, values, errors = axes[:MOST_CURVES], [], []
-        for axis, along in enumerate(shown):
-            places = np.tile(maximum, (PLOTTED, 1))
+    def curves(self) -> Any:
+        """A matplotlib Figure of R̂ along each coordinate, through its summit, with error bars where there are any."""
+        axes, summit = self._axes()[:MOST_CURVES], self.summit()
+        values, errors = [], []
+        for axis, along in enumerate(axes):
+            places = np.tile(summit, (PLOTTED, 1))
             places[:, axis] = along
             values.append(self.reward(places))
             errors.append(np.full(PLOTTED, np.nan) if self.potential is None else self.reward_error(places))
-        return plots.curves(shown, values, errors, maximum)
+        return plots.curves(axes, values, errors, summit)
+
+    def _axes(self) -> list[np.ndarray]:
+        """Where learners were, along each coordinate."""
+        low, high = np.quantile(self._seen, [0.001, 0.999], axis=0)
+        return [np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True)]
 
     def to_datatree(self) -> xarray.DataTree:
         """An ArviZ DataTree: ``posterior``, ``sample_stats`` (βR̂ of a fitted reward) and some ``observed_data``."""

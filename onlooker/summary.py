@@ -7,14 +7,14 @@ from typing import Any
 from onlooker.reconstruction import Reconstruction
 from onlooker.reward.plots import save
 
-__all__ = ["SUMMARY", "write_result"]
+__all__ = ["STORE", "SUMMARY", "write_result"]
 
-SUMMARY = "summary.json"
+SUMMARY, STORE = "summary.json", "result.zarr"
 
 
 def write_result(folder: Path, result: Reconstruction, **about: Any) -> dict[str, Any]:
     """Write a result, its pictures and its summary into a folder; what the summary says, which ``about`` adds to."""
-    result.save(folder / "result.zarr")
+    result.save(folder / STORE)
     figures = {"landscape.png": result.landscape(), "samples.png": result.plot()}
     for name, figure in figures.items():
         save(figure, folder / name)
@@ -26,7 +26,7 @@ def write_result(folder: Path, result: Reconstruction, **about: Any) -> dict[str
         "maximum_explored": bool(result.explored(maximum[None])[0]),
         "diagnostics": result.diagnostics,
         "warnings": result.warnings,
-        "files": ["result.zarr", *figures],
+        "files": [STORE, *figures],
     }
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2, default=float) + "\n")
     return summary

@@ -8,8 +8,8 @@ import pytest
 from onlooker.learners.cmdp import two_states
 from onlooker.paper import bayes, cmdp, posterior, tracking
 from onlooker.paper.demo import demo
-from onlooker.paper.report import Row, at_least, at_most, between, print_rows, widen, write_metrics
 from onlooker.paper.ridge_tour import Tour, _Table, listing_policies, tour
+from onlooker.paper.rows import Row, at_least, at_most, between, print_rows, widen, write_metrics
 from onlooker.paper.schematic import schematic
 
 

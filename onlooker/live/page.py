@@ -73,6 +73,7 @@ class Page:
         self._body = column(Div(), sizing_mode="stretch_width")
         self._controls: Controls | None = None
         self._drawn: tuple[int, tuple[int, int], bool] | None = None
+        self._pointed: tuple[int, tuple[int, int]] | None = None
         self._paused_at = 0
         document.title = "Onlooker"
         document.add_root(
@@ -102,7 +103,9 @@ class Page:
             controls = self._controls = Controls(look.result.dim, known_truth=truth is not None)
             self._body.children = [controls.layout]
         recent = self._watch.observer.recent(POINTS)
-        controls.show_points(recent)
+        if (status.seen, controls.pair) != self._pointed:
+            controls.show_points(recent)
+            self._pointed = status.seen, controls.pair
         chosen = (look.number, controls.pair, controls.errors)
         if chosen != self._drawn:
             # Beside the loop that serves all pages.
@@ -170,11 +173,16 @@ class Controls:
             align="end",
         )
         choices = [self._across, self._upwards, self._shown] if dim > 1 else []
-        figures = [one.figure for one in (self._strip, self._map and self._curve, self._intervals) if one is not None]
-        largest = self._curve if self._map is None else self._map
+        sides: list[list[CurvePanel | IntervalPanel | MapPanel | StripPanel]]
+        if self._map is None:
+            sides = [[self._curve], [self._strip]]
+        elif self._intervals is None:
+            sides = [[self._map], [self._strip, self._curve]]
+        else:
+            sides = [[self._map, self._intervals], [self._strip, self._curve]]
         self.layout = column(
             row(self.pause, *choices, downloads, spacing=12),
-            row(largest.figure, column(*figures), spacing=8),
+            row(*(column(*(panel.figure for panel in side)) for side in sides), spacing=8),
             sizing_mode="stretch_width",
         )
 
@@ -217,7 +225,7 @@ def _numbers(status: Status, look: Look | None) -> str:
         tiles += [
             (f"{look.crowd:,.0f}", "kernel ESS at the summit"),
             (f"{look.coverage:.0%}", "coverage: exp(R̂) where learners were"),
-            (f"{status.looks_rate:.1f}", f"looks a second, of {look.seconds:.1f} s"),
+            (f"{status.looks_rate:.1f}", f"pictures a second, the last of {look.seen:,}"),
         ]
     tiles.append((f"{len(status.jumps)}", "jumps of the reward"))
     if status.refused:

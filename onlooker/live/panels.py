@@ -7,7 +7,6 @@ import numpy as np
 from bokeh.models import (
     ColorBar,
     ColumnDataSource,
-    DataRange1d,
     HoverTool,
     Legend,
     LegendItem,
@@ -80,7 +79,7 @@ class MapPanel(_Panel):
         self._colours = LinearColorMapper(PALETTE, low=-1, high=0, nan_color=NOWHERE)
         self._image, raster = _image(self.figure, self._colours)
         self._lines, self._truth = (ColumnDataSource({"xs": [], "ys": []}) for _ in range(2))
-        self._points, self._summit = (ColumnDataSource({"x": [], "y": []}) for _ in range(2))
+        self._points, self._summit = (ColumnDataSource({"x": [], "y": []}, name=name) for name in ("points", "summit"))
         shown = {}
         self.figure.multi_line("xs", "ys", source=self._lines, color="white", line_width=0.8, alpha=0.7)
         if known_truth:
@@ -186,8 +185,7 @@ class IntervalPanel(_Panel):
     """Marginals in many dimensions: 5 to 95 % of exp(R̂), in units of where learners are."""
 
     def __init__(self) -> None:
-        super().__init__("marginals", 620, 250)
-        self.figure.x_range, self.figure.y_range = DataRange1d(), DataRange1d()
+        super().__init__("marginals", 640, 260)
         self._seen = ColumnDataSource({"x": [], "low": [], "high": []})
         self._found = ColumnDataSource({"x": [], "low": [], "high": [], "summit": []})
         seen = self.figure.segment("x", "low", "x", "high", source=self._seen, color="#cccccc", line_width=9)
@@ -204,6 +202,9 @@ class IntervalPanel(_Panel):
         place = (summit[drawn.coordinates] - middle) / half
         self._seen.data = {"x": numbers, "low": np.full(len(numbers), -1.0), "high": np.ones(len(numbers))}
         self._found.data = {"x": numbers, "low": low, "high": high, "summit": place}
+        # In steps, so that the view does not move with every look.
+        ends = np.floor(min(low.min(), place.min(), -1) - 0.1), np.ceil(max(high.max(), place.max(), 1) + 0.1)
+        self._show_view((numbers[0] - 0.6, numbers[-1] + 0.6), ends)
 
 
 def _image(drawn: figure, colours: LinearColorMapper) -> tuple[ColumnDataSource, Any]:

@@ -33,9 +33,12 @@ class Options:
         return None if self.coordinates is None else self.coordinates.interval
 
     @property
-    def about(self) -> dict[str, str]:
-        """For the diagnostics: which law the samples are of."""
-        return {} if self.coordinates is None else {"coordinates": self.coordinates.name, "measure": self.measure}
+    def about(self) -> dict[str, Any]:
+        """For the diagnostics: which law the samples are of, and the seed."""
+        about: dict[str, Any] = {"seed": self.seed}
+        if self.coordinates is not None:
+            about |= {"coordinates": self.coordinates.name, "measure": self.measure}
+        return about
 
 
 def some_of(seen: Observations, seed: int) -> dict[str, np.ndarray]:

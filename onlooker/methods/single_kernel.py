@@ -51,7 +51,13 @@ def by_single_kernel(method: str, seen: Observations, doubts: list[str], options
         burn_in=len(seen) // 4,
     )
     estimate = None if result.histogram is None else RewardEstimate(result.histogram, beta)
-    diagnostics = {**result.diagnostics, "observations": len(seen), "refused": seen.refused, **_numbers(result)}
+    diagnostics = {
+        **result.diagnostics,
+        "observations": len(seen),
+        "refused": seen.refused,
+        **_numbers(result),
+        **options.about,
+    }
     warnings, carried = [*doubts, *result.warnings], some_of(seen, options.seed)
     return Reconstruction(learner.name, result.samples, diagnostics, warnings, None, estimate, result, carried)
 

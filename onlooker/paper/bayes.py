@@ -16,7 +16,7 @@ from onlooker.learners.mixture import Mixture
 from onlooker.observe.stream import pooled, recorded
 from onlooker.paper.mixture_runs import DENSITY, LISTING, TEXT, Example, Length, figures
 from onlooker.paper.ours import corrected_rows
-from onlooker.paper.report import Row, at_least, at_most, between
+from onlooker.paper.rows import Row, at_least, at_most, between
 from onlooker.reward.accumulate import Histogram, Marginals
 from onlooker.reward.distances import marginal_variations, total_variation
 from onlooker.run import Chains

@@ -26,7 +26,6 @@ from onlooker.learners.reward import NoisyReward
 from onlooker.methods.replay import frozen, mirrored, silence
 from onlooker.observe.observation import Observations
 from onlooker.paper import cmdp_figures as figures
-from onlooker.paper.report import Row, at_least, at_most, between
 from onlooker.paper.ridge_tour import (
     QUARTER,
     STEPS,
@@ -36,6 +35,7 @@ from onlooker.paper.ridge_tour import (
     listing_pools,
     tour,
 )
+from onlooker.paper.rows import Row, at_least, at_most, between
 from onlooker.reconstruct import reconstruct
 from onlooker.reconstruction import Reconstruction
 from onlooker.run import run

@@ -23,7 +23,7 @@ from onlooker.learners.shortcut import nearest_of_pools
 from onlooker.observe.observation import Observation
 from onlooker.observe.stream import Stream
 from onlooker.paper.letter import steps_until_nan
-from onlooker.paper.report import Range, Row, at_least, at_most, between, widen
+from onlooker.paper.rows import Range, Row, at_least, at_most, between, widen
 from onlooker.reconstruct import reconstruct
 from onlooker.reward import plots
 from onlooker.run import Chains, run

@@ -15,7 +15,7 @@ from onlooker.density import standard_normal
 from onlooker.inverse import InverseLearner
 from onlooker.learners.mixture import Mixture
 from onlooker.observe.stream import Stream
-from onlooker.paper.report import Range, Row, widen
+from onlooker.paper.rows import Range, Row, widen
 from onlooker.reward import plots
 from onlooker.reward.accumulate import Grid, Histogram
 from onlooker.reward.distances import marginal_variations, total_variation

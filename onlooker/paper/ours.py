@@ -16,7 +16,7 @@ from onlooker.learners.agents import simulate
 from onlooker.observe.observation import Observations
 from onlooker.observe.stream import recorded
 from onlooker.paper.mixture_runs import DENSITY, GRID, TEXT, Example
-from onlooker.paper.report import Row, at_least, at_most
+from onlooker.paper.rows import Row, at_least, at_most
 from onlooker.reconstruct import reconstruct
 from onlooker.reconstruction import Reconstruction
 from onlooker.reward import plots

@@ -18,7 +18,7 @@ from onlooker.observe.observation import Observations
 from onlooker.observe.stream import recorded
 from onlooker.paper.mixture_runs import DENSITY, GRID, LISTING, TEXT, Example, Length, figures
 from onlooker.paper.ours import corrected_rows
-from onlooker.paper.report import Range, Row, at_least, at_most, between
+from onlooker.paper.rows import Range, Row, at_least, at_most, between
 from onlooker.reward.accumulate import Histogram
 from onlooker.reward.distances import marginal_variations
 from onlooker.truth.averaged import coefficients, seen_on_grid

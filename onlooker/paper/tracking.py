@@ -29,7 +29,7 @@ from onlooker.observe.jumps import Jump
 from onlooker.observe.observation import Observations
 from onlooker.observer import Observer
 from onlooker.paper import tracking_figures
-from onlooker.paper.report import Range, Row, at_least, at_most, between, widen
+from onlooker.paper.rows import Range, Row, at_least, at_most, between, widen
 from onlooker.reward.accumulate import Grid, Histogram
 from onlooker.reward.distances import total_variation
 from onlooker.run import run

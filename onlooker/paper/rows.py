@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Row", "at_least", "at_most", "between", "print_rows", "widen", "write_metrics"]
+__all__ = ["Row", "at_least", "at_most", "between", "in_words", "lies_in", "print_rows", "widen", "write_metrics"]
 
+METRICS = "metrics.json"
 Range = tuple[float | None, float | None]
 
 
@@ -24,6 +25,16 @@ def at_least(low: float) -> Range:
 
 def between(low: float, high: float) -> Range:
     return (low, high)
+
+
+def lies_in(value: float, limits: Range) -> bool:
+    low, high = limits
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+def in_words(limits: Range) -> str:
+    low, high = limits
+    return f"≤ {high:.3g}" if low is None else f"≥ {low:.3g}" if high is None else f"{low:.3g} – {high:.3g}"
 
 
 def widen(accept: Mapping[str, Range], by: float) -> dict[str, Range]:
@@ -62,10 +73,7 @@ class Row:
 
     @property
     def within(self) -> bool:
-        return all(
-            (low is None or self.metrics[name] >= low) and (high is None or self.metrics[name] <= high)
-            for name, (low, high) in self.accept.items()
-        )
+        return all(lies_in(self.metrics[name], limits) for name, limits in self.accept.items())
 
     def as_json(self) -> dict[str, Any]:
         accept = {name: list(limits) for name, limits in self.accept.items()}
@@ -78,21 +86,25 @@ def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) 
     for heading in ("run", "metric", "measured", "accept", ""):
         table.add_column(heading, justify="right" if heading in ("measured", "accept") else "left")
     for row in rows:
-        for number, (metric, (low, high)) in enumerate(row.accept.items()):
+        for number, (metric, limits) in enumerate(row.accept.items()):
             value = row.metrics[metric]
-            fits = (low is None or value >= low) and (high is None or value <= high)
-            limits = f"≤ {high:.3g}" if low is None else f"≥ {low:.3g}" if high is None else f"{low:.3g} – {high:.3g}"
-            verdict = "[green]within[/green]" if fits else "[red]OUTSIDE[/red]"
-            table.add_row(row.name if number == 0 else "", metric, f"{value:.4f}", limits, verdict)
+            verdict = "[green]within[/green]" if lies_in(value, limits) else "[red]OUTSIDE[/red]"
+            table.add_row(row.name if number == 0 else "", metric, f"{value:.4f}", in_words(limits), verdict)
     (console or Console()).print(table)
 
 
 def write_metrics(
-    folder: Path, example: str, preset: str | None, seed: int, rows: Sequence[Row], interrupted: bool = False
+    folder: Path,
+    example: str,
+    preset: str | None,
+    seed: int,
+    rows: Sequence[Row],
+    interrupted: bool = False,
+    **about: Any,
 ) -> Path:
-    """metrics.json, written whole or not at all; it says so when rows are missing from it."""
-    path = folder / "metrics.json"
-    content: dict[str, Any] = {"example": example, "preset": preset, "seed": seed}
+    """metrics.json, written whole or not at all; it says so when rows are missing from it, and what is ``about``."""
+    path = folder / METRICS
+    content: dict[str, Any] = {"example": example, "preset": preset, "seed": seed, **about}
     if interrupted:
         content["interrupted"] = True
     content["rows"] = [row.as_json() for row in rows]

@@ -1,0 +1,77 @@
+"""A real Chromium, and an onlooker that watches, for tests and measurements of the page."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+__all__ = ["Terminal", "chromium", "until", "watching"]
+
+# Without a screen, a sandbox or a network.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@contextmanager
+def chromium():
+    """Debian's Chromium, headless."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Terminal:
+    """What a running `onlooker watch` says."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self.process = process
+        self.said = ""
+        self._listener = Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        for line in self.process.stdout:
+            self.said += line
+
+    def wait_for(self, pattern: str, seconds: float = 60.0) -> re.Match:
+        """Until it has said so; its whole text is in the error if it never does."""
+        end = time.monotonic() + seconds
+        while (found := re.search(pattern, self.said)) is None:
+            over = self.process.poll() is not None or time.monotonic() > end
+            assert not over, f"it never said {pattern!r}, but:\n{self.said}"
+            time.sleep(0.05)
+        return found
+
+    def interrupt(self) -> int:
+        """Ctrl-C; its exit code."""
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout=20)
+        self._listener.join(timeout=5)
+        return code
+
+
+@contextmanager
+def watching(*arguments: object) -> Iterator[tuple[str, Terminal]]:
+    """`onlooker watch …` on any free port: the address of its page, and what it says."""
+    command = [sys.executable, "-u", "-m", "onlooker", "watch", "--port", "0", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1) as process:
+        terminal = Terminal(process)
+        try:
+            yield terminal.wait_for(r"http://127\.0\.0\.1:\d+").group(), terminal
+        finally:
+            process.kill()
+
+
+def until(true, seconds: float = 30.0, every: float = 0.1):
+    """What ``true()`` gives as soon as it is something."""
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(every)
+    return found
