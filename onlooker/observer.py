@@ -251,8 +251,8 @@ class Observer:
     def potential(self, like: Potential | None = None) -> Potential:
         """The fitted reward itself, of all that was seen.
 
-        In up to three dimensions a fit ``like`` an earlier one keeps its prior, and how far its error bars were
-        widened: it takes a fifth of the time, and is as good while the data are alike.
+        In up to three dimensions a fit ``like`` an earlier one keeps its prior and its level of noise: it takes a tenth
+        of the time, and is as good while the data are alike.
         """
         if self._low and like is not None:
             return self._fitted(self._view(), like)

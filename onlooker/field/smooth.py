@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onlooker.field.cells import Cells, law_on_cells
-from onlooker.field.cosine import ORDERS, Box, CosineFit, CosineSums, box_of, fit_cosines
+from onlooker.field.cosine import ORDERS, Box, CosineFit, CosineSums, box_of, fit_cosines, refit_cosines
 from onlooker.field.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.field.support import CELLS, Support, cell_counts, support_of
 from onlooker.threads import one_thread
@@ -182,10 +182,13 @@ class SmoothSums:
         self.outside *= 1 - share
 
     def fit(self, like: SmoothPotential | None = None) -> SmoothPotential:
-        """The reward; with the prior of an earlier fit ``like`` it, several times as fast."""
+        """The reward; with the prior and the noise of a fit ``like`` it, in a tenth of the time."""
         typical = (self.typical - self.centre) / self.spread
         with one_thread():
-            cosines = fit_cosines(self.train, self.held, typical, None if like is None else like.cosines)
+            if like is None:
+                cosines = fit_cosines(self.train, self.held, typical)
+            else:
+                cosines = refit_cosines(self.train, self.held, like.cosines)
         support = support_of(self.counts, self.box, np.ones(len(self.spread)))
         quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         # The quadratic was fitted to the rows it was begun with, as if all it misses were noise.

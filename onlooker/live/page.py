@@ -144,7 +144,8 @@ class Page:
         )
 
     def _headed(self, status: Status, state: str) -> str:
-        message = f'<p class="bad">{html.escape(status.message)}</p>' if status.message else ""
+        tone = "quiet" if status.over else "bad"
+        message = f'<p class="{tone}">{html.escape(status.message)}</p>' if status.message else ""
         name = html.escape(self._watch.source.name)
         return f"<h1>What do they want?</h1><p>Onlooker watches {name}: {state}</p>{message}"
 
@@ -201,7 +202,7 @@ class Controls:
 
     def show(self, drawing: Drawing, pair: tuple[int, int], errors: bool, look: Look, status: Status) -> None:
         if self._map is not None and drawing.map is not None:
-            self._map.show(drawing.map, drawing.truth, pair, look.summit, errors)
+            self._map.show(drawing.map, drawing.truth, pair, look, errors)
         self._curve.show(drawing.curve, pair[0], float(look.summit[pair[0]]))
         if drawing.strip is not None:
             self._strip.show(drawing.strip, status.jumps, pair[0])
@@ -224,8 +225,8 @@ def _numbers(status: Status, look: Look | None) -> str:
     if look is not None:
         tiles += [
             (f"{look.crowd:,.0f}", "kernel ESS at the summit"),
-            (f"{look.coverage:.0%}", "coverage: exp(R̂) where learners were"),
-            (f"{status.looks_rate:.1f}", f"pictures a second, the last of {look.seen:,}"),
+            (f"{look.coverage:.0%}", "coverage of exp(R̂)"),
+            (f"{status.looks_rate:.1f}", "pictures a second"),
         ]
     tiles.append((f"{len(status.jumps)}", "jumps of the reward"))
     if status.refused:

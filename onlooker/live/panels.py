@@ -18,6 +18,7 @@ from bokeh.plotting import figure
 from bokeh.plotting.contour import contour_data
 
 from onlooker.live.picture import Curve, Intervals, Map, Strip
+from onlooker.live.watch import Look
 from onlooker.observe.jumps import Jump
 
 __all__ = ["CurvePanel", "IntervalPanel", "MapPanel", "StripPanel", "named"]
@@ -98,7 +99,7 @@ class MapPanel(_Panel):
         tooltips = [("at", "($x, $y)"), ("value", "@image{0.000}")]
         self.figure.add_tools(HoverTool(renderers=[raster], tooltips=tooltips, point_policy="follow_mouse"))
 
-    def show(self, drawn: Map, truth: Map | None, pair: tuple[int, int], summit: np.ndarray, errors: bool) -> None:
+    def show(self, drawn: Map, truth: Map | None, pair: tuple[int, int], look: Look, errors: bool) -> None:
         low, high = _limits(drawn.values, errors)
         self._colours.update(low=low, high=high)
         self._bar.title = "standard error" if errors else "R̂ − max R̂"
@@ -108,9 +109,9 @@ class MapPanel(_Panel):
         self._lines.data = _contours(drawn, levels)
         if truth is not None:
             self._truth.data = _contours(truth._replace(values=truth.values - truth.values.max()), levels[::2])
-        self._summit.data = {"x": summit[[pair[0]]], "y": summit[[pair[1]]]}
+        self._summit.data = {"x": look.summit[[pair[0]]], "y": look.summit[[pair[1]]]}
         what = "standard error of R̂" if errors else "reconstructed reward"
-        self._show_names(f"{what} (white: no learner was there)", *map(named, pair))
+        self._show_names(f"{what} after {look.seen:,} observations (white: no learner was there)", *map(named, pair))
 
     def show_points(self, points: np.ndarray, pair: tuple[int, int]) -> None:
         """Where learners were just now."""
@@ -124,7 +125,8 @@ class CurvePanel(_Panel):
         super().__init__("curve", *((700, 560) if alone else (620, 290)))
         self._alone = alone
         self._curve = ColumnDataSource({"x": [], "y": [], "low": [], "high": []})
-        self._points, self._summit = ColumnDataSource({"x": [], "y": []}), ColumnDataSource({"x": []})
+        name = "points" if alone else None
+        self._points, self._summit = ColumnDataSource({"x": [], "y": []}, name=name), ColumnDataSource({"x": []})
         shown = {
             "±_2_standard_errors": self.figure.varea("x", "low", "high", source=self._curve, color=BLUE, alpha=0.25)
         }

@@ -194,6 +194,8 @@ JUMPS = 5000
 # Steps that are simulated at a time, and rows that are shown.
 BLOCK = 100
 SHOWN = 1000
+# Seconds that learners may be late and catch up with.
+LATE = 0.5
 
 
 def _two_hills(x: Array) -> Array:
@@ -245,7 +247,7 @@ class Demonstration:
         agents = running_pools(
             self.world, standard_normal(2, 1.0), AGENTS, learning_rate=LEARNING_RATE, horizon=HORIZON
         )
-        due = None
+        due = time.monotonic()
         for seen in record(agents, np.iinfo(np.int32).max, seed=self.seed, block=BLOCK):
             for first in range(0, len(seen), SHOWN):
                 some = slice(first, first + SHOWN)
@@ -254,8 +256,8 @@ class Demonstration:
                 assert seen.agents is not None
                 yield Batch(seen.points[some], seen.gradients[some], seen.agents[some])
                 if self.pace:
-                    # Who is late does not hurry afterwards.
-                    due = max(time.monotonic(), 0 if due is None else due + SHOWN / self.pace)
+                    # Who is late catches up, but with little.
+                    due = max(time.monotonic() - LATE, due + SHOWN / self.pace)
                     time.sleep(max(0.0, due - time.monotonic()))
 
     def truth(self, seen: int) -> Values | None:

@@ -2,7 +2,7 @@
 
 Three threads: one takes rows in, one studies them, one glances at them. A study searches for the best prior, draws
 samples and says what to doubt; it takes about a second in two dimensions. A glance keeps its prior and renews R̂ in a
-fifth of the time. Above three dimensions there are studies only, of ten seconds and more.
+tenth of the time. Above three dimensions there are studies only, of ten seconds and more.
 """
 
 import time
