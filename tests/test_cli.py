@@ -26,6 +26,13 @@ from onlooker.cli import main
         (("reconstruct", "nothing"), "nothing does not exist"),
         (("reconstruct", "nothing", "--method", "passive"), "choose one of auto, potential, replay"),
         (("inspect", "nothing", "--optimiser", "momentum"), "momentum without its momentum"),
+        (("watch",), "give either a SOURCE to watch or --demo"),
+        (("watch", "nothing", "--demo"), "give either a SOURCE to watch or --demo"),
+        (("watch", "nothing"), "nothing does not exist"),
+        (("watch", "--demo", "--forgetting", "3"), "forgetting is 3.0"),
+        (("watch", "--demo", "--port", "70000"), "--port"),
+        (("report", "nothing"), "nothing does not exist"),
+        (("report", "docs"), "docs holds no reconstruction"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(arguments, sentence, capsys, monkeypatch):

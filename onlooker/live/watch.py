@@ -140,6 +140,8 @@ class Watch:
 
     def __init__(self, source: Source, forgetting: float | str | None = "adaptive", seed: int = 0) -> None:
         self.source, self.forgetting, self.seed = source, forgetting, seed
+        # A rate that is none is refused now, not when the first rows come.
+        Observer(1, forgetting=forgetting, seed=seed)
         self.observer: Observer | None = None
         self.look: Look | None = None
         self.history = History()
