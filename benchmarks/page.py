@@ -7,13 +7,14 @@ With --pictures the pages that were measured are kept as pictures, and one of fi
 """
 
 import argparse
+import contextlib
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import onlooker
-from tests.browser import chromium, until, watching
+from tests.browser import chromium, watching
 
 COUNT = """() => {
   const document = Bokeh.documents[0], counts = {rewards: 0, points: 0}
@@ -32,19 +33,19 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path)
     given = parser.parse_args()
     print(f"{'source':<34} {'observations/s':>15} {'R̂/s':>8} {'updates/s':>10} {'kB/s':>6}")
-    with chromium() as browser, tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        measure(browser, "--demo, 20 000 a second", ("--demo",), given.seconds, given.pictures, "page.png")
-        write_log(folder / "log", rows=2_000_000, dim=2)
-        measure(browser, "a log of two million, 2-D", (folder / "log",), given.seconds, None, "")
-        write_log(folder / "one", rows=2_000_000, dim=1)
-        measure(browser, "a log of two million, 1-D", (folder / "one",), given.seconds, given.pictures, "page-1d.png")
-        if given.pictures is not None:
-            write_log(folder / "five", rows=60_000, dim=5)
-            measure(browser, "a log of 60 000, 5-D (all read)", (folder / "five",), 40.0, given.pictures, "page-5d.png")
+    pictures = None if given.pictures is None else given.pictures.resolve()
+    with chromium() as browser, tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+        measure(browser, "--demo, 20 000 a second", "--demo", given.seconds, pictures and pictures / "page.png")
+        write_log("runs-2d", rows=2_000_000, dim=2)
+        measure(browser, "a log of two million, 2-D", "runs-2d", given.seconds, None)
+        write_log("runs-1d", rows=2_000_000, dim=1)
+        measure(browser, "a log of two million, 1-D", "runs-1d", given.seconds, pictures and pictures / "page-1d.png")
+        if pictures is not None:
+            write_log("runs-5d", rows=60_000, dim=5)
+            measure(browser, "a log of 60 000, 5-D (all read)", "runs-5d", 40.0, pictures / "page-5d.png")
 
 
-def write_log(folder: Path, rows: int, dim: int) -> None:
+def write_log(folder: str, rows: int, dim: int) -> None:
     """R = −|θ|² + Σ sin 3θ / 3 until the middle, then −|θ − 1|² + …."""
     random = np.random.default_rng(0)
     with onlooker.LogWriter(folder) as writer:
@@ -58,8 +59,8 @@ def write_log(folder: Path, rows: int, dim: int) -> None:
             )
 
 
-def measure(browser, name: str, arguments: tuple, seconds: float, pictures: Path | None, file: str) -> None:
-    with watching(*arguments) as (address, _):
+def measure(browser, name: str, source: str, seconds: float, picture: Path | None) -> None:
+    with watching(source) as (address, _):
         page = browser.new_context(viewport={"width": 1340, "height": 1010}).new_page()
         received: list[int] = []
         page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: received.append(len(frame))))
@@ -72,10 +73,8 @@ def measure(browser, name: str, arguments: tuple, seconds: float, pictures: Path
         total = (seen(page) - first, counts["rewards"], counts["points"], sum(received[before:]) / 1e3)
         rates = [number / seconds for number in total]
         print("{:<34} {:>15,.0f} {:>8.1f} {:>10.1f} {:>6.0f}".format(name, *rates), flush=True)
-        if pictures is not None:
-            pictures.mkdir(parents=True, exist_ok=True)
-            until(lambda: page.get_by_text("live").count() or page.get_by_text("all that came").count())
-            page.screenshot(path=pictures / file, full_page=True)
+        if picture is not None:
+            page.screenshot(path=picture, full_page=True)
         page.close()
 
 

@@ -56,6 +56,13 @@ def test_the_examples_of_pools_and_questions():
     assert np.isfinite(names["chains"].covariance).all()
 
 
+def test_the_page_of_the_live_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("docs/live.md")
+    exec(code, {})
+    assert Path(capsys.readouterr().out.strip()).read_text().startswith("<!DOCTYPE html>")
+
+
 def test_the_reconstruct_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     offline, replayed, live = blocks("docs/reconstruct.md")

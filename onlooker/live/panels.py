@@ -154,7 +154,8 @@ class CurvePanel(_Panel):
     def show_points(self, points: np.ndarray, axis: int) -> None:
         """Where learners were just now."""
         if self._alone:
-            self._points.data = {"x": points[:, axis], "y": np.full(len(points), self.figure.y_range.start)}
+            bottom, top = self.figure.y_range.start, self.figure.y_range.end
+            self._points.data = {"x": points[:, axis], "y": np.full(len(points), bottom + 0.015 * (top - bottom))}
 
 
 class StripPanel(_Panel):
@@ -170,6 +171,7 @@ class StripPanel(_Panel):
         self._legend_below(summit_of_R̂=summits, the_reward_jumped=jumps)
         self.figure.add_layout(ColorBar(color_mapper=self._colours, width=10), "right")
         self.figure.xaxis.formatter = NumeralTickFormatter(format="0,0")
+        self.figure.xaxis.ticker.desired_num_ticks = 5
 
     def show(self, drawn: Strip, jumps: list[Jump], axis: int) -> None:
         low, high = _limits(drawn.values, errors=False)
