@@ -1,8 +1,10 @@
 """The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
 
+import os
 import shlex
 import sys
 import tempfile
+import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +197,7 @@ def report(
 
 @app.command()
 def watch(
+    context: typer.Context,
     source: Annotated[
         Path | None, typer.Argument(help="A folder of shards that may still grow, or a log file.")
     ] = None,
@@ -210,15 +213,24 @@ def watch(
     """Show the reward on a page of this machine, live, as learners are at work."""
     if (source is None) != demo:
         raise ValueError("give either a SOURCE to watch or --demo.")
+    if demo and (descent is not None or components is not None):
+        raise ValueError("--descent and --components are for a log; --demo has its own two coordinates.")
     try:
         from onlooker.live.serve import serve
     except ModuleNotFoundError as error:
-        raise ValueError(f"the page needs {error.name}: pip install 'onlooker[page]'.") from None
+        raise ValueError(
+            f"the page needs {error.name}: pip install 'onlooker[page]' or, in a clone, pip install -e '.[page]'."
+        ) from None
     from onlooker.live.source import Demonstration, GrowingLog
     from onlooker.live.watch import Watch
 
     seen = Demonstration(seed=seed) if source is None else GrowingLog(source, descent, components)
-    serve(Watch(seen, "adaptive" if forgetting is None else forgetting, seed), port)
+    serve(Watch(seen, "adaptive" if forgetting is None else forgetting, seed), port, _command(context))
+    if threading.active_count() > 1:
+        # A fit that is under way cannot be told to stop, and must not be there when Python takes everything down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _read(
@@ -264,7 +276,7 @@ def _command(context: typer.Context, **instead: Any) -> str:
     for parameter in context.command.params:
         # Typer carries a click of its own, or depends on one: its enumeration is known by name only.
         origin = context.get_parameter_source(str(parameter.name))
-        if origin is None or origin.name != "COMMANDLINE" or parameter.name in ("out", "with_report"):
+        if origin is None or origin.name != "COMMANDLINE" or parameter.name in ("out", "port", "with_report"):
             continue
         value = instead.get(str(parameter.name), context.params[str(parameter.name)])
         if parameter.param_type_name == "argument":

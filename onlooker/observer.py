@@ -252,7 +252,7 @@ class Observer:
         """The fitted reward itself, of all that was seen.
 
         In up to three dimensions a fit ``like`` an earlier one keeps its prior and its level of noise: it takes a tenth
-        of the time, and is as good while the data are alike.
+        of the time, and is as good while the data are alike. Where learners have moved since, it is a whole fit.
         """
         if self._low and like is not None:
             return self._fitted(self._view(), like)

@@ -21,11 +21,13 @@ from onlooker.reward.estimate import RewardEstimate
 from onlooker.run import Chains
 from onlooker.store import pack, unpack
 
-__all__ = ["Potential", "Reconstruction", "load"]
+__all__ = ["STORE", "Potential", "Reconstruction", "load"]
 
 Potential = SmoothPotential | RidgePotential
 # What makes a folder one of ours.
 FORMAT = "onlooker reconstruction 1"
+# Its name in the folder of a command's result.
+STORE = "result.zarr"
 # Places per axis of a picture.
 PLOTTED = 120
 # Coordinates that have a curve of their own.
@@ -138,9 +140,10 @@ class Reconstruction:
     def summit(self) -> np.ndarray:
         """Where R̂ is highest of what was explored, (dim,): its maximum or, if that is outside, the best place seen."""
         maximum = self.maximum()
-        if self.explored(maximum[None])[0]:
+        rewards = self.reward(self._seen)
+        if self.explored(maximum[None])[0] or np.isnan(rewards).all():
             return maximum
-        return self._seen[np.nanargmax(self.reward(self._seen))]
+        return self._seen[np.nanargmax(rewards)]
 
     def plot(self) -> Any:
         """A matplotlib Figure: R̂ in two dimensions, in units of 1/β below its maximum; the chains' traces otherwise."""
@@ -227,12 +230,15 @@ class Reconstruction:
 
 
 def load(folder: Any) -> Reconstruction:
-    """A reconstruction that was saved."""
+    """A reconstruction that was saved: its own folder, or that of a command's result, which holds it as result.zarr."""
     path = Path(folder)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the folder that a reconstruction was saved in.")
+    if not _is_ours(path) and _is_ours(path / STORE):
+        path = path / STORE
     if not _is_ours(path):
-        raise ValueError(f"{path} holds no reconstruction; give the folder that one was saved in.")
+        packed = " An archive must be unpacked first." if path.suffix == ".zip" else ""
+        raise ValueError(f"{path} holds no reconstruction; give the folder that one was saved in.{packed}")
     with xarray.open_datatree(path, engine="zarr", consolidated=False) as opened:
         tree = opened.load()
     fit = None

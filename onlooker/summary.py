@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from onlooker.reconstruction import Reconstruction
+from onlooker.reconstruction import STORE, Reconstruction
 from onlooker.reward.plots import save
 
-__all__ = ["STORE", "SUMMARY", "write_result"]
+__all__ = ["SUMMARY", "write_result"]
 
-SUMMARY, STORE = "summary.json", "result.zarr"
+SUMMARY = "summary.json"
 
 
 def write_result(folder: Path, result: Reconstruction, **about: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A real Chromium, and an onlooker that watches, for tests and measurements of the page."""
 
+import os
 import re
 import signal
 import subprocess
@@ -59,8 +60,11 @@ class Terminal:
 @contextmanager
 def watching(*arguments: object) -> Iterator[tuple[str, Terminal]]:
     """`onlooker watch …` on any free port: the address of its page, and what it says."""
-    command = [sys.executable, "-u", "-m", "onlooker", "watch", "--port", "0", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1) as process:
+    command = [sys.executable, "-m", "onlooker", "watch", "--port", "0", *map(str, arguments)]
+    # As in a pipe that nobody has made unbuffered.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "bufsize": 1}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
         terminal = Terminal(process)
         try:
             yield terminal.wait_for(r"http://127\.0\.0\.1:\d+").group(), terminal

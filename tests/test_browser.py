@@ -64,7 +64,7 @@ class Tab:
         socket.on("framereceived", lambda frame: self.received.append(len(frame)))
 
     def has(self, words):
-        self.page.get_by_text(words).first.wait_for(timeout=40_000)
+        self.page.get_by_text(words).first.wait_for(timeout=120_000)
 
     def seen(self):
         """The number on the first tile."""
@@ -131,6 +131,11 @@ def test_controls_do_what_they_say(two_dimensions):
     learners.climb(10_000)
     tab.has("10,000 more have come since")
     assert tab.drawn() == before
+    # What it holds can be looked at from all sides.
+    tab.page.get_by_label("on the map").select_option("its standard error")
+    until(lambda: tab.drawn() > 0)
+    tab.page.get_by_label("on the map").select_option("reward R̂")
+    until(lambda: tab.drawn() == before)
     tab.page.get_by_text("Go on").click()
     until(lambda: tab.seen() == learners.rows)
     until(lambda: tab.drawn() != before)
@@ -208,10 +213,10 @@ def test_one_and_many_dimensions(browser, tmp_path, dim):
         tab = Tab(browser, address)
         # Before there is anything to see.
         tab.has("holds no rows yet; waiting for the first")
+        tab.has("no rows yet")
         learners = Learners(tmp_path / "runs", dim)
         learners.climb(1500)
-        tab.has("live")
-        until(lambda: tab.number(PLACES) > 20, seconds=60)
+        until(lambda: tab.number(PLACES) > 20, seconds=120)
         for name, there in (("map", dim > 1), ("marginals", dim > 2), ("timeline", True)):
             assert tab.number(THERE, name) == there
         if dim > 2:

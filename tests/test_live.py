@@ -13,13 +13,15 @@ from threading import Event, Thread
 
 import jax
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 import onlooker
 from onlooker.cli import main
+from onlooker.field.smooth import alike
 from onlooker.live import picture
 from onlooker.live.picture import History, crowd_at, curve_along, intervals, map_of, view_box
-from onlooker.live.report import write_report
+from onlooker.live.report import MEANING, write_report
 from onlooker.live.source import AGENTS, REWARDS, Batch, Demonstration, GrowingLog
 from onlooker.live.watch import Watch
 from onlooker.paper.rows import Row, at_most, write_metrics
@@ -54,7 +56,7 @@ def test_a_fit_like_another_is_the_fit_itself(dim):
     np.testing.assert_allclose(quick.value(places), full.value(places), atol=1e-9)
     np.testing.assert_allclose(quick.error(places), full.error(places), rtol=1e-6)
     # Of later rows it is another, under the same prior.
-    live.learn_many(*climbing(3000, dim, peak=0.5, seed=2))
+    live.learn_many(*climbing(900, dim, peak=0.5, seed=2))
     later = live.potential(like=full)
     assert later.settings == full.settings
     assert np.abs(later.value(places) - quick.value(places)).max() > 0.1
@@ -137,6 +139,9 @@ class Still:
     def batches(self, stopped):
         yield from self._batches
 
+    def coordinate(self, axis):
+        return f"θ({axis + 1})"
+
     def truth(self, seen):
         return None
 
@@ -160,14 +165,15 @@ def test_a_watch_looks_at_all_that_came_and_notices_a_jump():
 
 def test_a_watch_says_what_it_waits_for_and_what_went_wrong():
     few = Watch(Still(Batch(*climbing(500, 2), None))).start()
-    until(lambda: "500 observations; it needs 1000" in few.status().message)
+    until(lambda: "500 observations; it needs 1000" in few.status().waiting_for)
     few.stop()
     assert few.look is None
 
     wrong = Watch(Still(Batch(*climbing(2000, 2), None), Batch(*climbing(10, 3), None))).start()
     until(lambda: "watching has stopped: points has 3 dimensions" in wrong.status().message)
     wrong.stop()
-    assert wrong.status().seen == 2000
+    status = wrong.status()
+    assert (status.seen, status.over, status.failed) == (2000, True, True)
     with pytest.raises(ValueError, match="forgetting is 2"):
         Watch(Still(), forgetting=2)
 
@@ -186,13 +192,24 @@ def collected(source):
 
 def test_a_growing_log_from_nothing_to_gone_and_back(tmp_path):
     folder = tmp_path / "runs"
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        GrowingLog(folder)
-    folder.mkdir()
+    for nowhere in (tmp_path / "log.npz", tmp_path / "no" / "where"):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            GrowingLog(nowhere)
     source = GrowingLog(folder)
-    assert source.message == f"{folder} holds no rows yet; waiting for the first."
     points, gradients = climbing(30, 2)
-    with onlooker.LogWriter(folder) as writer, collected(source) as seen:
+    with collected(source) as seen:
+        assert source.message == f"{folder} does not exist yet; waiting for a recorder to make it."
+        folder.mkdir()
+        until(lambda: source.message == f"{folder} holds no rows yet; waiting for the first.")
+        (folder / "notes.txt").touch()
+        # A log in which nothing has been written is waited for, too.
+        with onlooker.LogWriter(tmp_path / "empty") as writer:
+            writer.add_many(points[:1], gradients[:1])
+        (shard,) = (tmp_path / "empty").glob("*.parquet")
+        pyarrow.parquet.write_table(pyarrow.parquet.read_table(shard)[:0], folder / "0000000000.parquet")
+        until(lambda: "holds files, but no rows of a log yet" in source.message)
+        (folder / "0000000000.parquet").unlink()
+        writer = onlooker.LogWriter(folder)
         writer.add_many(points[:10], gradients[:10])
         writer.flush()
         until(lambda: len(seen) == 1)
@@ -201,27 +218,81 @@ def test_a_growing_log_from_nothing_to_gone_and_back(tmp_path):
         until(lambda: "is gone: the log was moved or deleted" in source.message)
         (tmp_path / "elsewhere").rename(folder)
         writer.add_many(points[10:], gradients[10:])
-        writer.flush()
+        writer.close()
         until(lambda: len(seen) == 2)
         assert source.message == ""
     np.testing.assert_array_equal(np.concatenate([batch.points for batch in seen]), points)
     np.testing.assert_array_equal(np.concatenate([batch.gradients for batch in seen]), gradients)
 
 
-def test_another_log_in_its_place_is_not_taken_for_it(tmp_path):
+@pytest.mark.parametrize("way", ["moved away first", "swapped at once", "emptied"])
+def test_another_log_in_its_place_is_begun_anew(tmp_path, way):
     folder = tmp_path / "runs"
     for name, rows in (("runs", 10), ("new", 20)):
         with onlooker.LogWriter(tmp_path / name) as writer:
-            writer.add_many(*climbing(rows, 2))
+            writer.add_many(*climbing(rows, 2, seed=rows))
     source = GrowingLog(folder)
     with collected(source) as seen:
         until(lambda: len(seen) == 1)
-        folder.rename(tmp_path / "old")
-        until(lambda: "is gone" in source.message)
-        (tmp_path / "new").rename(folder)
-        until(lambda: "another log has taken the place" in source.message)
-    assert "Nothing more is read" in source.message
-    assert len(seen) == 1
+        if way == "emptied":
+            for shard in folder.iterdir():
+                shard.unlink()
+        else:
+            folder.rename(tmp_path / "old")
+        if way != "swapped at once":
+            until(lambda: "is gone" in source.message)
+        if folder.exists():
+            for shard in (tmp_path / "new").iterdir():
+                shard.rename(folder / shard.name)
+        else:
+            (tmp_path / "new").rename(folder)
+        until(lambda: len(seen) == 2)
+    assert [(len(batch.points), batch.anew) for batch in seen] == [(10, False), (20, True)]
+    assert "another log has taken the place of the one before, and all began anew." in source.notes
+
+
+def test_a_watch_begins_anew_with_another_log():
+    before, after = climbing(3000, 2), climbing(2000, 1)
+    watch = Watch(Still(Batch(*before, None), Batch(*after, None, anew=True))).start()
+    until(lambda: watch.status().over)
+    look = until(lambda: watch.look if watch.look is not None and watch.look.result.dim == 1 else None)
+    watch.stop()
+    assert (watch.status().seen, look.seen, watch.status().jumps) == (2000, 2000, [])
+    assert len(look.summit) == 1
+
+
+def test_a_shard_on_its_way_is_read_when_it_is_there(tmp_path):
+    with onlooker.LogWriter(tmp_path / "whole") as writer:
+        for seed in range(2):
+            writer.add_many(*climbing(10, 2, seed=seed))
+            writer.flush()
+    first, second = sorted((tmp_path / "whole").glob("*.parquet"))
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / first.name).write_bytes(first.read_bytes())
+    source = GrowingLog(folder)
+    with collected(source) as seen:
+        until(lambda: len(seen) == 1)
+        (folder / second.name).write_bytes(second.read_bytes()[:500])
+        until(lambda: source.notes == ["1 shards of the log are torn and were skipped."])
+        (folder / second.name).write_bytes(second.read_bytes())
+        until(lambda: len(seen) == 2)
+        assert source.notes == []
+    np.testing.assert_array_equal(seen[1].points, climbing(10, 2, seed=1)[0])
+
+
+def test_a_glance_at_learners_that_moved_asks_for_a_study():
+    live = onlooker.Observer(2)
+    live.learn_many(*climbing(5000, 2))
+    earlier = live.potential()
+    assert alike(live.potential(like=earlier), earlier)
+    points, gradients = climbing(30_000, 2)
+    live.learn_many(points + 50.0, gradients)
+    later = live.potential(like=earlier)
+    # Nothing of the earlier fit is left in it: it is the fit that is made without it.
+    assert not alike(later, earlier)
+    places = points[:50] + 50.0
+    np.testing.assert_array_equal(later.value(places), live.potential().value(places))
 
 
 def test_files_are_read_once_and_loss_gradients_turned(tmp_path):
@@ -317,7 +388,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_at_ctrl_c(tmp_path, m
             main()
         assert f"port {port} is in use; give another with --port" in capsys.readouterr().err
         assert terminal.interrupt() == 0
-    assert "saw 3,000 observations; the reward jumped 0 times" in terminal.said
+    assert "saw 3,000 observations; the reward never jumped." in terminal.said
     assert "Traceback" not in terminal.said
 
 
@@ -333,9 +404,20 @@ def test_a_report_holds_all_it_needs(result, tmp_path):
     assert "beware of &lt;b&gt;this&lt;/b&gt;" in text
     # What is to be doubted comes before any figure.
     assert text.index("beware") < text.index("<figure>")
-    assert "seed=0" in text
     assert all(name.replace("_", " ") in text for name in result.diagnostics)
+    assert "onlooker.Observer" in text
     assert "Nothing to doubt" in write_report(result.save(tmp_path / "calm"), tmp_path / "calm.html").read_text()
+
+
+@pytest.mark.parametrize("method", ["potential", "replay", "passive"])
+def test_every_number_of_a_report_has_a_meaning(method, tmp_path):
+    points, gradients = climbing(2000, 2)
+    density = {"density": onlooker.standard_normal(2)} if method == "passive" else {}
+    found = onlooker.reconstruct(points, gradients, method=method, **density)
+    assert set(found.diagnostics) <= set(MEANING)
+    text = write_report(found.save(tmp_path / "result")).read_text()
+    assert f"onlooker.reconstruct(points, gradients, method=&#x27;{method}&#x27;" in text
+    assert ("density=π" in text) == (method == "passive")
 
 
 def test_a_report_of_a_reproduced_example(tmp_path):

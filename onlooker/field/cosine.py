@@ -279,11 +279,11 @@ def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> Cosine
     return replace(fit, noise=fit.noise * inflation**2, inflation=inflation)
 
 
-def refit_cosines(sums: CosineSums, held: CosineSums, like: CosineFit) -> CosineFit:
-    """Fit with another's prior, level of noise and widening: a tenth of the time."""
+def refit_cosines(sums: CosineSums, held: CosineSums, like: CosineFit, units: float = 1.0) -> CosineFit:
+    """Fit with another's prior, widening and level of noise, times ``units`` squared: a tenth of the time."""
     prior = (like.kernel, like.length, like.scale)
-    fit, _ = _solve(sums, held, sums.joined(held).normal_matrix(), prior, like.held_out_error)
-    return replace(fit, noise=like.noise, inflation=like.inflation)
+    fit, _ = _solve(sums, held, sums.joined(held).normal_matrix(), prior, units**2 * like.held_out_error)
+    return replace(fit, noise=units**2 * like.noise, inflation=like.inflation)
 
 
 def _solve(

@@ -11,10 +11,12 @@ from onlooker.field.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.field.support import CELLS, Support, cell_counts, support_of
 from onlooker.threads import one_thread
 
-__all__ = ["SmoothPotential", "SmoothSums", "begin_smooth", "fit_smooth"]
+__all__ = ["SmoothPotential", "SmoothSums", "alike", "begin_smooth", "fit_smooth"]
 
 # The margin about the points, in their widths, where cosines may be flat.
 MARGIN = 0.3
+# Fits whose centres, spreads (their logarithms) and boxes differ by less than this share are alike.
+ALIKE = 0.2
 # Rows that sums are begun with, at the most.
 BEGIN_WITH = 1 << 21
 # Rows that are added at a time.
@@ -57,6 +59,11 @@ class SmoothPotential:
     @property
     def dim(self) -> int:
         return len(self.spread)
+
+    @property
+    def edges(self) -> Box:
+        """The box, in the points' own units."""
+        return _unscaled(self.cosines.box, self.centre, self.spread)
 
     @property
     def held_out_error(self) -> float:
@@ -114,9 +121,8 @@ class SmoothPotential:
             height = self.log_density(points, beta)
             return height if log_weight is None else height + log_weight(points)
 
-        box = self.support.box
-        low, high = (edge * self.spread + self.centre for edge in (box.low, box.high))
-        return law_on_cells(log_density, low, high, DRAW_CELLS[self.dim])
+        box = _unscaled(self.support.box, self.centre, self.spread)
+        return law_on_cells(log_density, box.low, box.high, DRAW_CELLS[self.dim])
 
     def draw(self, count: int, beta: float, seed: int) -> np.ndarray:
         """Independent draws of exp(βR̂): (count, dim)."""
@@ -154,6 +160,11 @@ class SmoothSums:
     typical: np.ndarray
     outside: float = 0.0
 
+    @property
+    def edges(self) -> Box:
+        """The box, in the points' own units."""
+        return _unscaled(self.box, self.centre, self.spread)
+
     def add(
         self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray, weights: np.ndarray | None = None
     ) -> None:
@@ -182,13 +193,15 @@ class SmoothSums:
         self.outside *= 1 - share
 
     def fit(self, like: SmoothPotential | None = None) -> SmoothPotential:
-        """The reward; with the prior and the noise of a fit ``like`` it, in a tenth of the time."""
+        """The reward; with the prior and the noise of another fit, if they are `alike`, in a tenth of the time."""
         typical = (self.typical - self.centre) / self.spread
         with one_thread():
-            if like is None:
+            if like is None or not alike(self, like):
                 cosines = fit_cosines(self.train, self.held, typical)
             else:
-                cosines = refit_cosines(self.train, self.held, like.cosines)
+                # Noise is in units of what the quadratic leaves of the gradients times the spread.
+                units = float(np.mean(self.spread / like.spread)) * like.unit / self.unit
+                cosines = refit_cosines(self.train, self.held, like.cosines, units)
         support = support_of(self.counts, self.box, np.ones(len(self.spread)))
         quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         # The quadratic was fitted to the rows it was begun with, as if all it misses were noise.
@@ -200,6 +213,23 @@ class SmoothSums:
         return SmoothPotential(
             self.centre, self.spread, trend, cosines, self.unit, support, self.typical, quadratic_error
         )
+
+
+def _unscaled(box: Box, centre: np.ndarray, spread: np.ndarray) -> Box:
+    return Box(box.low * spread + centre, box.high * spread + centre)
+
+
+def alike(one: SmoothPotential | SmoothSums, other: SmoothPotential | SmoothSums) -> bool:
+    """Whether both are of learners in about the same place: centres, spreads and boxes differ by little."""
+    ours, theirs = one.edges, other.edges
+    width = theirs.high - theirs.low
+    differences = (
+        np.abs(one.centre - other.centre) / other.spread,
+        np.abs(np.log(one.spread / other.spread)),
+        np.abs(ours.low - theirs.low) / width,
+        np.abs(ours.high - theirs.high) / width,
+    )
+    return max(float(part.max()) for part in differences) < ALIKE
 
 
 def begin_smooth(

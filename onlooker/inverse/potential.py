@@ -130,7 +130,8 @@ def _excess_variation(law: Cells, flat: np.ndarray) -> float:
     dim = flat.shape[1]
     low, high = law.low.min(axis=0), (law.low + law.width).max(axis=0)
     edges = [np.linspace(*ends, COARSE[dim] + 1) for ends in zip(low, high, strict=True)]
-    mass = np.histogramdd(law.low + law.width / 2, edges, weights=law.mass)[0]
+    # Sums of shares may be off by their rounding.
+    mass = np.clip(np.histogramdd(law.low + law.width / 2, edges, weights=law.mass)[0], 0, 1)
     share = np.histogramdd(flat, edges)[0] / len(flat)
     # E|count − np| of a binomial is about √(2p(1 − p)/πn).
     by_chance = 0.5 * np.sqrt(2 * mass * (1 - mass) / (np.pi * len(flat))).sum()

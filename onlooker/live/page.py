@@ -4,7 +4,6 @@ Every browser has a page of its own, with its own choice of coordinates and its 
 `Watch`. A page asks for what it needs four times a second; what has not changed is not sent again.
 """
 
-import asyncio
 import html
 from dataclasses import dataclass
 
@@ -14,17 +13,21 @@ from bokeh.events import ConnectionLost
 from bokeh.layouts import column, row
 from bokeh.models import CustomJS, Div, Select, Toggle
 
-from onlooker.live.panels import CurvePanel, IntervalPanel, MapPanel, StripPanel, named
+from onlooker.live.beside import beside
+from onlooker.live.panels import CurvePanel, IntervalPanel, MapPanel, StripPanel
 from onlooker.live.picture import Curve, Intervals, Map, Strip, curve_along, intervals, map_of
-from onlooker.live.watch import Look, Status, Watch
+from onlooker.live.watch import Look, Status, Watch, jump_in_words
 
 __all__ = ["Page"]
 
 # Milliseconds between two updates.
 EVERY = 250
-# Points of learners that are shown, and jumps that are told of.
-POINTS = 400
+# Points of learners that are shown, of the last so many, and jumps that are told of.
+POINTS, LATELY = 400, 2000
 TOLD = 4
+# Seconds without a row that are worth saying.
+IDLE = 10.0
+TITLE = "What do they want?"
 REWARD, ERROR = "reward R̂", "its standard error"
 STYLE = """
 :host { font-family: system-ui, sans-serif; color: #222; }
@@ -35,10 +38,15 @@ li { font-size: 14px; }
 .tile { background: #f3f4f6; border-radius: 6px; padding: 6px 14px; }
 .tile b { display: block; font-size: 20px; font-weight: 600; }
 .tile span { font-size: 13px; color: #555; }
-.good { color: #15803d; font-weight: 600; } .bad { color: #b91c1c; font-weight: 600; } .quiet { color: #555; }
+.good { color: #15803d; font-weight: 600; } .held { color: #b45309; font-weight: 600; }
+.bad { color: #b91c1c; font-weight: 600; } .quiet { color: #555; }
 ul { margin: 4px 0; padding-left: 20px; }
 a { color: #1f5fa8; margin-right: 14px; font-size: 14px; }
 """
+MEANING = (
+    '<p class="quiet">R̂ is the reconstructed reward, up to a constant. Learners that minimise a loss maximise '
+    "R = −loss. The summit is where R̂ is highest among the places where learners were.</p>"
+)
 STOPPED = "The onlooker has stopped or cannot be reached. What it showed last stays here."
 
 
@@ -66,54 +74,62 @@ class Page:
 
     def __init__(self, watch: Watch, document: Document) -> None:
         self._watch = watch
-        self._heading, self._numbers, self._doubts = (
+        self._heading, self._numbers, self._doubts, self._jumps = (
             Div(stylesheets=[STYLE], sizing_mode="stretch_width", name=name)
-            for name in ("heading", "numbers", "doubts")
+            for name in ("heading", "numbers", "doubts", "told")
         )
         self._body = column(Div(), sizing_mode="stretch_width")
         self._controls: Controls | None = None
+        # The look, and the points, that are shown: while it is paused, those of then.
+        self._look: Look | None = None
+        self._points = np.zeros((0, 1))
         self._drawn: tuple[int, tuple[int, int], bool] | None = None
         self._pointed: tuple[int, tuple[int, int]] | None = None
-        self._paused_at = 0
+        self._seen = 0
         document.title = "Onlooker"
-        document.add_root(
-            column(self._heading, self._numbers, self._body, self._doubts, sizing_mode="stretch_width", margin=14)
-        )
+        parts = (self._heading, self._numbers, self._doubts, self._body, self._jumps)
+        document.add_root(column(*parts, sizing_mode="stretch_width", margin=14))
+        document.config.notify_connection_status = False
         document.js_on_event(
             ConnectionLost,
             CustomJS(
                 args={"heading": self._heading},
-                code=f"heading.text = `<h1>What do they want?</h1><p class='bad'>{STOPPED}</p>`",
+                code=f"heading.text = `<h1>{TITLE}</h1><p class='bad'>{STOPPED}</p>`",
             ),
         )
-        self._say(watch.status(), None)
+        self._say(watch.status())
         document.add_periodic_callback(self._update, EVERY)
 
     async def _update(self) -> None:
-        status, look, controls = self._watch.status(), self._watch.look, self._controls
-        if controls is not None and controls.pause.active:
+        status, paused = self._watch.status(), self._controls is not None and self._controls.pause.active
+        if paused:
             self._say_paused(status)
-            return
-        self._paused_at = status.seen
-        self._say(status, look)
-        if look is None or self._watch.observer is None:
-            return
-        if controls is None:
-            truth = self._watch.source.truth(look.seen)
-            controls = self._controls = Controls(look.result.dim, known_truth=truth is not None)
-            self._body.children = [controls.layout]
-        recent = self._watch.observer.recent(POINTS)
-        if (status.seen, controls.pair) != self._pointed:
-            controls.show_points(recent)
-            self._pointed = status.seen, controls.pair
-        chosen = (look.number, controls.pair, controls.errors)
-        if chosen != self._drawn:
-            # Beside the loop that serves all pages.
-            work = asyncio.get_running_loop().run_in_executor(None, self._draw, look, *chosen[1:], recent)
-            controls.show(await work, *chosen[1:], look, status)
-            self._drawn = chosen
+        else:
+            observer, self._look, self._seen = self._watch.observer, self._watch.look or self._look, status.seen
+            self._say(status)
+            if observer is not None and self._look is not None and observer.dim == self._look.result.dim:
+                self._points = observer.recent(LATELY)[:: LATELY // POINTS]
+        if self._look is not None:
+            await self._show(self._look, status)
 
-    def _draw(self, look: Look, pair: tuple[int, int], errors: bool, recent: np.ndarray) -> Drawing:
+    async def _show(self, look: Look, status: Status) -> None:
+        """Whatever has changed, by itself or by a user's choice."""
+        controls, dim = self._controls, look.result.dim
+        if controls is None or controls.dim != dim:
+            truth = self._watch.source.truth(look.seen)
+            names = [self._watch.source.coordinate(axis) for axis in range(dim)]
+            controls = self._controls = Controls(names, known_truth=truth is not None)
+            self._body.children = [controls.layout]
+        if (self._seen, controls.pair) != self._pointed:
+            controls.show_points(self._points)
+            self._pointed = self._seen, controls.pair
+        pair, errors = controls.pair, controls.errors
+        if (look.number, pair, errors) != self._drawn:
+            drawing = await beside(self._draw, look, pair, errors)
+            controls.show(drawing, pair, errors, look, status)
+            self._drawn = look.number, pair, errors
+
+    def _draw(self, look: Look, pair: tuple[int, int], errors: bool) -> Drawing:
         result, box, summit = look.result, look.box, look.summit
         drawn = None if result.dim == 1 else map_of(result, pair, box, summit, errors)
         truth = self._watch.source.truth(look.seen)
@@ -121,53 +137,61 @@ class Page:
         if truth is not None and drawn is not None and not errors:
             places = np.stack(np.meshgrid(drawn.horizontal, drawn.vertical), axis=-1).reshape(-1, 2)[:, list(pair)]
             real = drawn._replace(values=truth(places).reshape(drawn.values.shape))
-        marginals = intervals(result.samples.reshape(-1, result.dim), recent) if result.dim > 2 else None
+        marginals = intervals(result.samples.reshape(-1, result.dim), self._points) if result.dim > 2 else None
         strip = self._watch.history.strip(pair[0])
         return Drawing(drawn, real, curve_along(result, pair[0], box, summit), strip, marginals)
 
-    def _say(self, status: Status, look: Look | None) -> None:
-        if status.over:
-            state = '<span class="quiet">all that came was seen</span>'
-        elif look is None:
-            state = '<span class="quiet">not enough was seen yet</span>'
+    def _say(self, status: Status) -> None:
+        look = self._watch.look
+        if status.failed:
+            state = '<span class="bad">stopped</span>'
+        elif status.over:
+            state = '<span class="quiet">all that came was seen</span>' + ("" if look else ", and there is no picture")
+        elif status.seen == 0:
+            state = '<span class="quiet">no rows yet</span>'
+        elif look is None and not status.waiting_for:
+            state = '<span class="quiet">making the first picture</span>'
+        elif status.idle > IDLE:
+            state = f'<span class="quiet">no new rows for {status.idle:,.0f} s</span>'
         else:
             state = '<span class="good">live</span>'
         self._heading.text = self._headed(status, state)
         self._numbers.text = _numbers(status, look)
-        self._doubts.text = _jumps(status) + _doubts(look, self._watch.source.notes)
+        self._doubts.text = _doubts(look, self._watch.notes)
+        self._jumps.text = _jumps(status) + MEANING
 
     def _say_paused(self, status: Status) -> None:
-        since = status.seen - self._paused_at
-        self._heading.text = self._headed(
-            status,
-            f'<span class="bad">paused</span> at observation {self._paused_at:,}; {since:,} more have come since',
-        )
+        since = status.seen - self._seen
+        state = f'<span class="held">paused</span> at observation {self._seen:,}; {since:,} more have come since'
+        self._heading.text = self._headed(status, state)
 
     def _headed(self, status: Status, state: str) -> str:
-        tone = "quiet" if status.over else "bad"
+        tone = "quiet" if status.over and not status.failed else "bad"
         message = f'<p class="{tone}">{html.escape(status.message)}</p>' if status.message else ""
+        waiting = f'<p class="quiet">{html.escape(status.waiting_for)}</p>' if status.waiting_for else ""
         name = html.escape(self._watch.source.name)
-        return f"<h1>What do they want?</h1><p>Onlooker watches {name}: {state}</p>{message}"
+        return f"<h1>{TITLE}</h1><p>Onlooker watches {name}: {state}</p>{message}{waiting}"
 
 
 class Controls:
     """What a user can set, and the figures it is for; of a reward of so many dimensions."""
 
-    def __init__(self, dim: int, known_truth: bool) -> None:
+    def __init__(self, coordinates: list[str], known_truth: bool) -> None:
+        dim = self.dim = len(coordinates)
         self.pause = Toggle(label="Pause", name="pause", width=90, align="end")
         self.pause.js_on_change("active", CustomJS(code="this.label = this.active ? 'Go on' : 'Pause'"))
-        names = [(str(axis), named(axis)) for axis in range(dim)]
+        names = [(str(axis), name) for axis, name in enumerate(coordinates)]
         self._across = Select(title="across", options=names, value="0", name="across", width=100)
         self._upwards = Select(title="upwards", options=names, value=str(min(1, dim - 1)), name="upwards", width=100)
         self._shown = Select(title="on the map", options=[REWARD, ERROR], value=REWARD, name="shown", width=170)
         self._across.on_change("value", lambda attribute, old, new: _swap(self._upwards, old, new))
         self._upwards.on_change("value", lambda attribute, old, new: _swap(self._across, old, new))
-        self._map = MapPanel(known_truth) if dim > 1 else None
-        self._curve = CurvePanel(alone=dim == 1)
-        self._strip = StripPanel()
+        self._map = MapPanel(coordinates, known_truth) if dim > 1 else None
+        self._curve = CurvePanel(coordinates)
+        self._strip = StripPanel(coordinates)
         self._intervals = IntervalPanel() if dim > 2 else None
         downloads = Div(
-            text='<p class="quiet">download, as it is now</p><a href="estimate.zip" download>estimate (.zip)</a>'
+            text='<p class="quiet">download R̂ as it is now</p><a href="estimate.zip" download>estimate (.zip)</a>'
             '<a href="picture.png" download>picture (.png)</a>',
             stylesheets=[STYLE],
             name="downloads",
@@ -218,42 +242,46 @@ def _swap(other: Select, old: str, new: str) -> None:
 
 def _numbers(status: Status, look: Look | None) -> str:
     tiles = [
-        (f"{status.seen:,}", "observations"),
-        (f"{status.rate:,.0f}", "a second"),
-        (f"{status.effective:,.0f}", "are what R̂ is worth"),
+        (f"{status.seen:,}", "observations", "points with a gradient that were taken in"),
+        (f"{status.rate:,.0f}", "a second", "over the last eight seconds"),
+        (
+            f"{status.effective:,.0f}",
+            "are what R̂ is worth",
+            "equally weighted observations; fewer after a jump, when what came before is forgotten",
+        ),
     ]
     if look is not None:
         tiles += [
-            (f"{look.crowd:,.0f}", "kernel ESS at the summit"),
-            (f"{look.coverage:.0%}", "coverage of exp(R̂)"),
-            (f"{status.looks_rate:.1f}", "pictures a second"),
+            (
+                f"{look.crowd:,.0f}",
+                "kernel ESS at the summit",
+                "how many of the last 5000 observations lie about the place where R̂ is highest",
+            ),
+            (
+                f"{look.coverage:.0%}",
+                "coverage of exp(R̂)",
+                "the share of exp(R̂) that lies where learners were: below 95 % its maximum may be elsewhere",
+            ),
+            (f"{status.looks_rate:.1f}", "pictures a second", "how often R̂ is fitted anew"),
         ]
-    tiles.append((f"{len(status.jumps)}", "jumps of the reward"))
+    tiles.append((f"{len(status.jumps)}", "jumps of the reward", "how often gradients changed for good"))
     if status.refused:
-        tiles.append((f"{status.refused:,}", "refused: not finite"))
-    return (
-        '<div class="tiles">'
-        + "".join(f"<div class=tile><b>{n}</b><span>{w}</span></div>" for n, w in tiles)
-        + "</div>"
+        tiles.append((f"{status.refused:,}", "refused", "observations with a number that was not finite"))
+    shown = "".join(
+        f'<div class="tile" title="{html.escape(meaning)}"><b>{number}</b><span>{words}</span></div>'
+        for number, words, meaning in tiles
     )
+    return f'<div class="tiles">{shown}</div>'
 
 
 def _jumps(status: Status) -> str:
-    if not status.jumps:
-        return ""
-    told = [
-        f"<li>the reward jumped at observation {jump.at:,}, noticed {jump.found - jump.at:,} later</li>"
-        for jump in reversed(status.jumps[-TOLD:])
-    ]
-    return f'<ul name="jumps">{"".join(told)}</ul>'
+    told = [f"<li>{jump_in_words(jump)}</li>" for jump in reversed(status.jumps[-TOLD:])]
+    return f"<ul>{''.join(told)}</ul>" if told else ""
 
 
 def _doubts(look: Look | None, notes: list[str]) -> str:
-    if look is None:
-        return ""
-    doubts = [*notes, *look.result.warnings]
+    doubts = [*notes, *(() if look is None else look.result.warnings)]
     if not doubts:
-        return '<p class="quiet">Nothing to doubt.</p>'
-    return (
-        '<p class="bad">Read this first:</p><ul>' + "".join(f"<li>{html.escape(one)}</li>" for one in doubts) + "</ul>"
-    )
+        return "" if look is None else '<p class="quiet">Nothing to doubt.</p>'
+    listed = "".join(f"<li>{html.escape(one)}</li>" for one in doubts)
+    return f'<p class="bad">Read this first:</p><ul>{listed}</ul>'

@@ -17,11 +17,11 @@ from bokeh.models import (
 from bokeh.plotting import figure
 from bokeh.plotting.contour import contour_data
 
-from onlooker.live.picture import Curve, Intervals, Map, Strip
+from onlooker.live.picture import MOST_STRIPS, Curve, Intervals, Map, Strip
 from onlooker.live.watch import Look
 from onlooker.observe.jumps import Jump
 
-__all__ = ["CurvePanel", "IntervalPanel", "MapPanel", "StripPanel", "named"]
+__all__ = ["CurvePanel", "IntervalPanel", "MapPanel", "StripPanel"]
 
 # Lines of equal height on a map.
 LEVELS = 10
@@ -32,11 +32,6 @@ STEEP = 0.05
 PALETTE, NOWHERE = "Magma256", "#ffffff"
 BLUE, RED, GREY, POINT, TRUTH = "#1f77b4", "#d62728", "#777777", "#00c2d7", "#7CFC00"
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
-
-
-def named(axis: int) -> str:
-    """A coordinate, for people."""
-    return f"θ({axis + 1})"
 
 
 class _Panel:
@@ -75,8 +70,9 @@ class _Panel:
 class MapPanel(_Panel):
     """R̂, or its standard error, over two coordinates, with lines of equal height and the learners' last points."""
 
-    def __init__(self, known_truth: bool) -> None:
+    def __init__(self, coordinates: list[str], known_truth: bool) -> None:
         super().__init__("map", 640, 600)
+        self._coordinates = coordinates
         self._colours = LinearColorMapper(PALETTE, low=-1, high=0, nan_color=NOWHERE)
         self._image, raster = _image(self.figure, self._colours)
         self._lines, self._truth = (ColumnDataSource({"xs": [], "ys": []}) for _ in range(2))
@@ -111,7 +107,8 @@ class MapPanel(_Panel):
             self._truth.data = _contours(truth._replace(values=truth.values - truth.values.max()), levels[::2])
         self._summit.data = {"x": look.summit[[pair[0]]], "y": look.summit[[pair[1]]]}
         what = "standard error of R̂" if errors else "reconstructed reward"
-        self._show_names(f"{what} after {look.seen:,} observations (white: no learner was there)", *map(named, pair))
+        title = f"{what} after {look.seen:,} observations (white: unexplored)"
+        self._show_names(title, *(self._coordinates[axis] for axis in pair))
 
     def show_points(self, points: np.ndarray, pair: tuple[int, int]) -> None:
         """Where learners were just now."""
@@ -121,15 +118,16 @@ class MapPanel(_Panel):
 class CurvePanel(_Panel):
     """R̂ along one coordinate, through its summit, with two standard errors; alone, with the learners' last points."""
 
-    def __init__(self, alone: bool) -> None:
+    def __init__(self, coordinates: list[str]) -> None:
+        alone = self._alone = len(coordinates) == 1
         super().__init__("curve", *((700, 560) if alone else (620, 290)))
-        self._alone = alone
-        self._curve = ColumnDataSource({"x": [], "y": [], "low": [], "high": []})
+        self._coordinates = coordinates
+        self._curve = ColumnDataSource({"x": [], "y": [], "low": [], "high": [], "width": []})
         name = "points" if alone else None
         self._points, self._summit = ColumnDataSource({"x": [], "y": []}, name=name), ColumnDataSource({"x": []})
-        shown = {
-            "±_2_standard_errors": self.figure.varea("x", "low", "high", source=self._curve, color=BLUE, alpha=0.25)
-        }
+        # Bars, not an area: there may be gaps, where no learner was.
+        band = self.figure.vbar("x", "width", "high", "low", source=self._curve, color=BLUE, alpha=0.25, line_width=0)
+        shown = {"±_2_standard_errors": band}
         shown["R̂"] = self.figure.line("x", "y", source=self._curve, color=BLUE, line_width=2)
         shown["summit_of_R̂"] = self.figure.vspan("x", source=self._summit, color=GREY, line_dash="dotted")
         if alone:
@@ -139,17 +137,19 @@ class CurvePanel(_Panel):
         self._legend_below(**shown)
 
     def show(self, drawn: Curve, axis: int, summit: float) -> None:
-        known = np.isfinite(drawn.values) & np.isfinite(drawn.errors)
-        along, values, errors = (part[known] for part in drawn)
-        self._curve.data = {"x": along, "y": values, "low": values - 2 * errors, "high": values + 2 * errors}
-        if len(values):
+        along, values, errors = drawn
+        ends = {"low": values - 2 * errors, "high": values + 2 * errors}
+        self._curve.data = {"x": along, "y": values, "width": np.full(len(along), along[1] - along[0]), **ends}
+        known = values[np.isfinite(values)]
+        if len(known):
             # A steep end would flatten the rest.
-            low, high = np.quantile(values, STEEP), values.max()
+            low, high = np.quantile(known, STEEP), known.max()
             room = 0.1 * max(high - low, 1e-9)
-            self._show_view(drawn.along[[0, -1]], (low - room, high + room))
+            self._show_view(along[[0, -1]], (low - room, high + room))
         self._summit.data = {"x": [summit]}
-        title = "reconstructed reward" if self._alone else f"along {named(axis)}, through the summit"
-        self._show_names(title, named(axis), "R̂ − max R̂")
+        name = self._coordinates[axis]
+        title = "reconstructed reward" if self._alone else f"along {name}, through the summit"
+        self._show_names(title, name, "R̂ − max R̂")
 
     def show_points(self, points: np.ndarray, axis: int) -> None:
         """Where learners were just now."""
@@ -161,8 +161,9 @@ class CurvePanel(_Panel):
 class StripPanel(_Panel):
     """R̂(t): its curve along one coordinate as a column, one column after the other, and where it jumped."""
 
-    def __init__(self) -> None:
+    def __init__(self, coordinates: list[str]) -> None:
         super().__init__("timeline", 620, 290)
+        self._coordinates = coordinates
         self._colours = LinearColorMapper(PALETTE, low=-1, high=0, nan_color=NOWHERE)
         self._image, _ = _image(self.figure, self._colours)
         self._summits, self._jumps = ColumnDataSource({"x": [], "y": []}), ColumnDataSource({"x": []}, name="jumps")
@@ -182,7 +183,14 @@ class StripPanel(_Panel):
         self._image.data = {"image": [drawn.values.astype(np.float32)], **corner}
         self._summits.data = {"x": drawn.moments, "y": drawn.summits}
         self._jumps.data = {"x": [jump.at for jump in jumps]}
-        self._show_names(f"R̂ over time, along {named(axis)} through its summit", "observations", named(axis))
+        name = self._coordinates[axis]
+        kept = axis < MOST_STRIPS
+        title = (
+            f"R̂ over time, along {name} through its summit"
+            if kept
+            else f"where R̂ was highest, of {name} (no more is kept)"
+        )
+        self._show_names(title, "observations", name)
 
 
 class IntervalPanel(_Panel):

@@ -165,12 +165,12 @@ class History:
         seen = np.array([one.seen for one in moments])
         low, high = (select([one.box[end, axis] for one in moments]) for end, select in enumerate((min, max)))
         places = np.linspace(low, high, PLACES)
-        # A column shows the last look before its middle.
-        edges = np.linspace(seen[0], max(seen[-1], seen[0] + 1), COLUMNS + 1)
-        which = np.maximum(np.searchsorted(seen, (edges[1:] + edges[:-1]) / 2, side="right") - 1, 0)
+        # A column shows the last look before its middle; before the first look there is nothing.
+        edges = np.linspace(0, max(seen[-1], 1), COLUMNS + 1)
+        which = np.searchsorted(seen, (edges[1:] + edges[:-1]) / 2, side="right") - 1
         values = np.full((PLACES, COLUMNS), np.nan)
         if axis < MOST_STRIPS:
-            for number in np.unique(which):
+            for number in np.unique(which[which >= 0]):
                 one = moments[number]
                 own = _along(one.box, axis, PLACES)
                 values[:, which == number] = np.interp(places, own, one.curves[axis], np.nan, np.nan)[:, None]

@@ -18,10 +18,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from onlooker.paper.rows import METRICS, in_words, lies_in
-from onlooker.reconstruction import Reconstruction, load
-from onlooker.summary import STORE, SUMMARY
+from onlooker.reconstruction import STORE, Reconstruction, load
+from onlooker.summary import SUMMARY
 
-__all__ = ["write_report"]
+__all__ = ["MEANING", "write_report"]
 
 REPORT = "report.html"
 KINDS = {".png": "image/png", ".gif": "image/gif"}
@@ -64,6 +64,17 @@ MEANING = {
     "ground": "what the units are added to",
     "reach": "how far beyond the data the fit is believed, in their extent",
     "variant": "of the kernel regression",
+    "bandwidth_used": "Δ that it took on average, wider where there are few neighbours",
+    "kernel_weight": "of an observation at a chain, on average",
+    "nearest_distance": "from a chain to what it was shown, on average",
+    "projected_share": "of steps that ended outside and were put back",
+    "outside_share": "of observations outside the cells",
+    "lost_chains": "chains that diverged and were left out",
+    "chain_steps_per_second": "how fast they ran",
+    "memory_numbers": "numbers that were remembered",
+    "chains": "of samples",
+    "coordinates": "of policies, that the points are",
+    "measure": "that samples are with respect to",
 }
 STYLE = """
 body { font-family: system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -170,17 +181,23 @@ def _of_reconstruction(store: Path, summary: dict[str, Any]) -> Report:
     result = load(store)
     summit = result.summit() if result.potential is not None or result.estimate is not None else None
     dimensions = "one dimension" if result.dim == 1 else f"{result.dim} dimensions"
-    seen = result.diagnostics.get("observations", 0)
-    lead = f"Reconstructed from {seen:,} observations in {dimensions} by method {result.method}."
+    name = summary.get("log", summary.get("source", ""))
+    seen = f"{result.diagnostics.get('observations', 0):,} observations" + (f" of {name}" if name else "")
+    known = result.diagnostics.get("effective_observations")
+    if known is not None:
+        seen += f", which are worth {known:,.0f} equally weighted ones,"
+    lead = f"Reconstructed from {seen} in {dimensions} by method {result.method}."
     if summit is not None:
         lead += f" R̂ is highest at ({_place(summit)})."
-    made = [
-        f"onlooker.reconstruct(points, gradients, method={result.method!r}, beta={result.diagnostics['beta']:g}, "
-        f"chains={len(result.samples)}, seed={result.diagnostics.get('seed', 0)})"
-    ]
+    density = ", density=π" if result.method in ("passive", "reweighted") else ""
+    made = (
+        f"onlooker.reconstruct(points, gradients, method={result.method!r}{density}, "
+        f"beta={result.diagnostics['beta']:g}, chains={len(result.samples)}, seed={result.diagnostics.get('seed', 0)})"
+    )
+    if known is not None:
+        made = "observer = onlooker.Observer(…); observer.learn_many(points, gradients); observer.reconstruction()"
     settings = {
         **{name: str(word) for name, word in summary.get("about", {}).items() if name != "onlooker"},
-        **{name: _short(summary[name]) for name in ("log", "source") if name in summary},
         "chains": str(len(result.samples)),
         "draws of each": str(result.samples.shape[1]),
     }
@@ -193,7 +210,7 @@ def _of_reconstruction(store: Path, summary: dict[str, Any]) -> Report:
             _numbers(result.diagnostics),
             Table("Settings", ("", ""), [(Cell(name), Cell(word)) for name, word in settings.items()]),
         ],
-        commands=[summary["command"]] if "command" in summary else made,
+        commands=[summary.get("command", made)],
     )
 
 

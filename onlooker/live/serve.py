@@ -10,6 +10,7 @@ import io
 import logging
 import signal
 import socket
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -23,19 +24,28 @@ from bokeh.server.server import Server
 from tornado.ioloop import IOLoop
 from tornado.web import RequestHandler
 
+from onlooker.live.beside import beside
 from onlooker.live.page import Page
-from onlooker.live.watch import Watch
+from onlooker.live.watch import Watch, jump_in_words
+from onlooker.reconstruction import Reconstruction
 from onlooker.summary import write_result
 
 __all__ = ["PORT", "serve"]
 
 ADDRESS = "127.0.0.1"
 PORT = 5006
+# Seconds that a thread may hold on to Python while others wait: with four at work, Python's own 5 ms add up to a third
+# of the pictures.
+SWITCH = 0.001
 # Milliseconds after which a page that was closed is forgotten, and between two looks for such.
 FORGOTTEN, LOOKED_FOR = 4000, 1000
 
 
-def serve(watch: Watch, port: int | None = None, say: Callable[[str], None] = print) -> None:
+def _print(sentence: str) -> None:
+    print(sentence, flush=True)
+
+
+def serve(watch: Watch, port: int | None = None, command: str = "", say: Callable[[str], None] = _print) -> None:
     """Serve the page of a watch until told to stop.
 
     Parameters
@@ -44,15 +54,17 @@ def serve(watch: Watch, port: int | None = None, say: Callable[[str], None] = pr
         It is started and stopped here.
     port
         By default 5006, or any that is free if that is not; 0 for any that is free.
+    command
+        What was typed, for the downloads to say how they came about.
     say
-        What is to be told in the terminal.
+        Tells the terminal.
     """
     chosen = _free(port, say)
     # Of a page that was closed while something was on its way to it, there is nothing to say.
     logging.getLogger("bokeh").setLevel(logging.ERROR)
     hosts = [f"{name}:{chosen}" for name in (ADDRESS, "localhost")]
     pages = _Pages(watch, say)
-    asked = {"watch": watch, "hosts": hosts}
+    asked = {"watch": watch, "hosts": hosts, "command": command}
     server = Server(
         {"/": Application(FunctionHandler(pages.open))},
         address=ADDRESS,
@@ -62,9 +74,10 @@ def serve(watch: Watch, port: int | None = None, say: Callable[[str], None] = pr
         unused_session_lifetime_milliseconds=FORGOTTEN,
         check_unused_sessions_milliseconds=LOOKED_FOR,
     )
+    sys.setswitchinterval(SWITCH)
     loop = IOLoop.current()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop))
+    stops = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop)) for number in stops]
     watch.start()
     server.start()
     say(f"watching {watch.source.name}")
@@ -73,10 +86,13 @@ def serve(watch: Watch, port: int | None = None, say: Callable[[str], None] = pr
     try:
         loop.start()
     finally:
+        for number, handler in zip(stops, before, strict=True):
+            signal.signal(number, handler)
         server.stop()
         watch.stop()
         status = watch.status()
-        say(f"\nsaw {status.seen:,} observations; the reward jumped {len(status.jumps)} times.")
+        jumps = {0: "never jumped", 1: "jumped once"}.get(len(status.jumps), f"jumped {len(status.jumps)} times")
+        say(f"\nsaw {status.seen:,} observations; the reward {jumps}.")
 
 
 class _Pages:
@@ -85,7 +101,6 @@ class _Pages:
     def __init__(self, watch: Watch, say: Callable[[str], None]) -> None:
         self._watch, self._say = watch, say
         self._open = 0
-        self._told = ""
 
     def open(self, document: Document) -> None:
         self._open += 1
@@ -98,12 +113,21 @@ class _Pages:
         self._say(f"a page was closed; {self._open} open, and watching goes on")
 
     async def tell(self) -> None:
-        """Say in the terminal, too, what is the matter with the source."""
+        """Say in the terminal, too, what is the matter, what to keep in mind, and when the reward jumped."""
+        told, noted, jumped = "", set[str](), -1
         while True:
-            message = self._watch.source.message
-            if message and message != self._told:
-                self._say(message)
-            self._told = message
+            status = self._watch.status()
+            message = " ".join(filter(None, [status.message, status.waiting_for if status.over else ""]))
+            if message != told:
+                self._say(message or "rows are coming.")
+            for note in self._watch.notes:
+                if note not in noted:
+                    self._say(note)
+            new = [jump for jump in status.jumps if jump.at > jumped]
+            for jump in new:
+                self._say(jump_in_words(jump))
+            told, noted = message, noted | set(self._watch.notes)
+            jumped = max([jumped, *(jump.at for jump in new)]) if status.jumps else -1
             await asyncio.sleep(0.5)
 
 
@@ -112,15 +136,15 @@ class _Download(RequestHandler):
 
     kind = ""
 
-    def initialize(self, watch: Watch, hosts: list[str]) -> None:
-        self._watch, self._hosts = watch, hosts
+    def initialize(self, watch: Watch, hosts: list[str], command: str) -> None:
+        self._watch, self._hosts, self._command = watch, hosts, command
 
     async def get(self) -> None:
         if self.request.host not in self._hosts:
             self.send_error(403)
             return
         try:
-            content = await asyncio.get_running_loop().run_in_executor(None, self.content)
+            content = await beside(self.content)
         except ValueError as error:
             # Not enough was seen yet.
             self.set_status(503)
@@ -133,10 +157,11 @@ class _Download(RequestHandler):
     def content(self) -> bytes:
         raise NotImplementedError
 
-    def result(self) -> Any:
-        if self._watch.observer is None:
-            raise ValueError("nothing was seen yet; ask again later.")
-        return self._watch.observer.reconstruction()
+    def result(self) -> Reconstruction:
+        """What the page shows."""
+        if self._watch.look is None:
+            raise ValueError("there is no picture yet; ask again later.")
+        return self._watch.look.result
 
 
 class _Estimate(_Download):
@@ -146,10 +171,10 @@ class _Estimate(_Download):
 
     def content(self) -> bytes:
         archive = io.BytesIO()
-        with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(archive, "w") as packed:
             folder = Path(scratch) / "estimate"
             folder.mkdir()
-            write_result(folder, self.result(), source=self._watch.source.name)
+            write_result(folder, self.result(), source=self._watch.source.name, command=self._command)
             for file in sorted(folder.rglob("*")):
                 packed.write(file, file.relative_to(scratch))
         return archive.getvalue()

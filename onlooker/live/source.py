@@ -1,7 +1,7 @@
 """Where the rows come from that a page shows: a log that may still grow, or learners made up for a demonstration.
 
-A source says in words what is the matter with it. A log that is gone may come back, and is waited for; one that turns
-out to be of something else ends.
+A source says in words what is the matter with it. A log that is gone may come back, and is waited for; another that
+takes its place is begun anew.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ from onlooker.density import standard_normal
 from onlooker.learners.agents import record, running_pools
 from onlooker.learners.reward import NoisyReward
 from onlooker.learners.switching import Scheduled
-from onlooker.observe.formats import UnreadableError
-from onlooker.observe.log import Log, open_log, shards_in
+from onlooker.observe.formats import UnreadableError, suffixes
+from onlooker.observe.log import Log, NoRowsError, open_log, shards_in
 from onlooker.observe.projection import Projection, principal_components
 
 __all__ = ["Batch", "Demonstration", "GrowingLog", "Source"]
@@ -36,11 +36,12 @@ Values = Callable[[np.ndarray], np.ndarray]
 
 
 class Batch(NamedTuple):
-    """Some rows, in the order in which they were made."""
+    """Some rows, in the order in which they were made; ``anew`` when they have nothing to do with those before."""
 
     points: np.ndarray
     gradients: np.ndarray
     agents: np.ndarray | None
+    anew: bool = False
 
 
 class Source(Protocol):
@@ -66,7 +67,11 @@ class Source(Protocol):
     def notes(self) -> list[str]: ...
 
     def batches(self, stopped: Callable[[], bool]) -> Iterator[Batch]:
-        """Rows as they come, until there will be no more or it is stopped."""
+        """Rows as they come, until there will be no more or it is stopped; a ValueError when it is of no use."""
+        ...
+
+    def coordinate(self, axis: int) -> str:
+        """What a coordinate is called."""
         ...
 
     def truth(self, seen: int) -> Values | None:
@@ -93,13 +98,17 @@ class GrowingLog:
     components: int | None = None
     message: str = field(default="", init=False)
     _log: Log | None = field(default=None, init=False)
-    _known_as: str = field(default="", init=False)
+    _looked: "_Looks" = field(init=False)
     _projection: Projection | None = field(default=None, init=False)
+    _others: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if self.components is not None:
             check_whole(components=self.components)
-        self._open()
+        if not self.path.exists() and (self.path.suffix in suffixes or not self.path.absolute().parent.is_dir()):
+            # It cannot be the folder that a recorder is going to make: say that it is not there.
+            open_log(self.path)
+        self._open(self._looks())
 
     @property
     def name(self) -> str:
@@ -112,7 +121,12 @@ class GrowingLog:
             notes.append(f"{len(self._log.torn)} shards of the log are torn and were skipped.")
         if self._projection is not None:
             notes.append(self._projection.note)
+        if self._others:
+            notes.append("another log has taken the place of the one before, and all began anew.")
         return notes
+
+    def coordinate(self, axis: int) -> str:
+        return f"θ({axis + 1})" if self.components is None else f"component {axis + 1}"
 
     def truth(self, seen: int) -> Values | None:
         return None
@@ -123,6 +137,8 @@ class GrowingLog:
             return
         first: list[Batch] = []
         for batch in self._rows(stopped):
+            if batch.anew:
+                first, self._projection = [], None
             first.append(batch)
             if self._projection is None:
                 points = np.concatenate([one.points for one in first])
@@ -132,58 +148,106 @@ class GrowingLog:
                     continue
                 self._projection = principal_components(points[:FIRST_ROWS], self.components)
                 self.message = ""
+            along = self._projection
             for one in first:
-                along = self._projection
-                yield Batch(along.points(one.points), along.gradients(one.gradients), one.agents)
-            first.clear()
+                yield one._replace(points=along.points(one.points), gradients=along.gradients(one.gradients))
+            first = []
 
     def _rows(self, stopped: Callable[[], bool]) -> Iterator[Batch]:
-        position = ""
+        position, looked_like, others = "", None, self._others
         while not stopped():
             try:
-                if self._log is None:
-                    self._open()
-                if self._log is not None:
-                    for rows, read in self._log.batches(position):
-                        position = read
-                        assert rows.gradients is not None
-                        yield Batch(rows.points, rows.gradients, rows.agents)
-                        if stopped():
+                looks_like = self._looks()
+                if looks_like != looked_like:
+                    self._open(looks_like)
+                    anew = self._others > others
+                    position, others = "" if anew else position, self._others
+                    if self._log is not None:
+                        for rows, read in self._log.batches(position):
+                            position = read
+                            assert rows.gradients is not None
+                            yield Batch(rows.points, rows.gradients, rows.agents, anew)
+                            anew = False
+                            if stopped():
+                                return
+                        if not looks_like.folder:
+                            self.message = f"all of {self.path} has been read."
                             return
-                    if not self.path.is_dir() and self.path.exists():
-                        self.message = f"all of {self.path} has been read."
-                        return
+                    looked_like = looks_like
             except FileNotFoundError:
-                self._log = None
+                looked_like = None
                 self.message = (
                     f"{self.path} is gone: the log was moved or deleted. What was learnt is still shown, and it goes "
                     "on when the log is back."
                 )
-            except ValueError as error:
-                self.message = f"{error} Nothing more is read."
-                return
+            except OSError as error:
+                looked_like = None
+                self.message = f"{self.path} cannot be read ({error.strerror}); trying again."
             time.sleep(PATIENCE)
 
-    def _open(self) -> None:
-        """Open it, if there is anything in it."""
-        if self.path.is_dir() and not shards_in(self.path):
-            if not self._known_as:
-                self.message = f"{self.path} holds no rows yet; waiting for the first."
+    def _looks(self) -> "_Looks":
+        """What can be seen of the log from outside: enough to tell whether it has grown, or is another."""
+        if not self.path.is_dir() and (self.path.exists() or self._log is not None):
+            return _Looks(False, 1, _stamp(self.path), _stamp(self.path))
+        shards = shards_in(self.path) if self.path.exists() else []
+        if shards:
+            return _Looks(True, len(shards), _stamp(shards[0]), _stamp(shards[-1]))
+        if self._log is not None:
+            raise FileNotFoundError
+        return _Looks(True, 0, (), ())
+
+    def _open(self, looks_like: "_Looks") -> None:
+        """Open it if there is anything in it, and make sure that it is still the same."""
+        if not looks_like.shards:
+            self.message = self._awaited()
             return
+        if self._log is not None:
+            if looks_like.folder != self._looked.folder:
+                raise ValueError(f"{self.path} was a folder and is a file now, or the other way round; watch it anew.")
+            if looks_like.last != self._looked.last:
+                # A shard that was torn may have been on its way.
+                self._log.torn.discard(self._looked.last[0])
+            if looks_like.first == self._looked.first:
+                self._looked, self.message = looks_like, ""
+                return
         try:
             log = open_log(self.path, descent=self.descent)
+        except NoRowsError:
+            self.message = self._awaited()
+            return
         except UnreadableError as error:
-            if not self.path.is_dir():
+            if not looks_like.folder:
                 raise
             self.message = f"{error} Waiting for others."
             return
-        if self._known_as not in ("", log.name):
-            raise ValueError(f"another log has taken the place of the one in {self.path}; watch it anew.")
         if not log.has_gradients:
             raise ValueError(
                 f"{self.path} holds iterates without gradients, which are read off whole runs: reconstruct it."
             )
-        self._log, self._known_as, self.message = log, log.name, ""
+        if self._log is not None and log.name != self._log.name:
+            self._others += 1
+        self._log, self._looked, self.message = log, looks_like, ""
+
+    def _awaited(self) -> str:
+        if not self.path.exists():
+            return f"{self.path} does not exist yet; waiting for a recorder to make it."
+        if not self.path.is_dir() or not any(True for _ in self.path.iterdir()):
+            return f"{self.path} holds no rows yet; waiting for the first."
+        return f"{self.path} holds files, but no rows of a log yet; waiting for the first."
+
+
+class _Looks(NamedTuple):
+    """Whether a log is a folder, how many shards it has, and the stamps of the first and the last."""
+
+    folder: bool
+    shards: int
+    first: tuple[Any, ...]
+    last: tuple[Any, ...]
+
+
+def _stamp(path: Path) -> tuple[str, int, int, int]:
+    found = path.stat()
+    return path.name, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 # The demonstration: agents and what they take turns in climbing, rows a second, and steps between two jumps.
@@ -235,6 +299,9 @@ class Demonstration:
     @property
     def notes(self) -> list[str]:
         return []
+
+    def coordinate(self, axis: int) -> str:
+        return f"θ({axis + 1})"
 
     @cached_property
     def world(self) -> Scheduled:

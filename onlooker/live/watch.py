@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 import numpy as np
 
+from onlooker.field.smooth import SmoothPotential, alike
 from onlooker.live.picture import History, crowd_at, view_box
 from onlooker.live.source import Source
 from onlooker.observe.jumps import Jump
 from onlooker.observer import Observer
 from onlooker.reconstruction import Reconstruction
 
-__all__ = ["Look", "Status", "Watch"]
+__all__ = ["Look", "Status", "Watch", "jump_in_words"]
 
 # Seconds from glance to glance, and from study to study: at least so many, or so many times what the last one took.
 EVERY = 0.3
@@ -32,7 +34,9 @@ BETWEEN = 0.03
 AT_ONCE = 2000
 VIEWED = 5000
 # Seconds over which rates are measured.
-RATE_OVER = 3.0
+RATE_OVER = 8.0
+# Dimensions from which a fit takes minutes.
+MANY = 12
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,12 @@ class Status:
         Observations a second, and looks.
     jumps
         Of the reward.
-    message
-        What is the matter, or is waited for; empty when nothing is.
-    over
-        Whether nothing more will come.
+    message, waiting_for
+        What is the matter, and what is needed before there is a picture; empty when nothing is.
+    idle
+        Seconds since the last row.
+    over, failed
+        Whether nothing more will come, and whether that is because something went wrong.
     """
 
     seen: int
@@ -96,7 +102,14 @@ class Status:
     looks_rate: float
     jumps: list[Jump]
     message: str
+    waiting_for: str
+    idle: float
     over: bool
+    failed: bool
+
+
+def jump_in_words(jump: Jump) -> str:
+    return f"the reward jumped at observation {jump.at:,}, noticed {jump.found - jump.at:,} later"
 
 
 class _Rate:
@@ -145,11 +158,15 @@ class Watch:
         self.observer: Observer | None = None
         self.look: Look | None = None
         self.history = History()
+        self._looks = 0
         self._waiting_for = ""
         self._trouble = ""
         self._over = False
-        self._studied: Reconstruction | None = None
-        self._stop = Event()
+        self._last_row = time.monotonic()
+        # Whose, and what was found.
+        self._studied: tuple[Observer, Reconstruction] | None = None
+        self._changing = Lock()
+        self._stop, self._outdated = Event(), Event()
         self._rates = _Rate(), _Rate()
         work = (self._learn, self._study, self._glance)
         self._threads = [Thread(target=self._guarded(one), daemon=True) for one in work]
@@ -160,27 +177,41 @@ class Watch:
         return self
 
     def stop(self) -> None:
-        """Let the threads finish what they are at."""
+        """Let the threads finish what they are at, if that is soon."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=2)
+            thread.join(timeout=1)
 
     def status(self) -> Status:
-        observer, look = self.observer, self.look
-        looks = self._rates[1](0 if look is None else look.number)
-        message = self._trouble or self.source.message or self._waiting_for
-        if observer is None:
-            return Status(0, 0, 0.0, self._rates[0](0), looks, [], message or "waiting for the first rows.", self._over)
+        observer, failed = self.observer, bool(self._trouble)
+        seen, refused, known, jumps = 0, 0, 0.0, []
+        if observer is not None:
+            seen, refused, jumps = observer.seen, observer.refused, observer.jumps
+            known = min(observer.effective_observations, float(seen))
         return Status(
-            observer.seen,
-            observer.refused,
-            observer.effective_observations,
-            self._rates[0](observer.seen),
-            looks,
-            observer.jumps,
-            message,
-            self._over,
+            seen,
+            refused,
+            known,
+            self._rates[0](seen),
+            self._rates[1](self._looks),
+            jumps,
+            " ".join(sentence for sentence in (self._trouble, self.source.message) if sentence),
+            self._waiting_for if self.look is None or self._over else "",
+            time.monotonic() - self._last_row,
+            self._over or failed,
+            failed,
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """What to keep in mind, beside a look's own warnings."""
+        notes = list(self.source.notes)
+        if self.observer is not None and self.observer.dim > MANY:
+            notes.append(
+                f"in {self.observer.dim} dimensions a picture takes minutes, if there are rows enough for one at all: "
+                "--components 2 watches the two directions in which learners move most."
+            )
+        return notes
 
     def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
         """A thread that fails says so on the page, and in the terminal how."""
@@ -190,13 +221,15 @@ class Watch:
                 work()
             except Exception as error:
                 self._trouble = f"watching has stopped: {error}"
-                if not isinstance(error, ValueError | OSError):
+                if not isinstance(error, ValueError):
                     traceback.print_exc()
 
         return guarded
 
     def _learn(self) -> None:
-        for points, gradients, agents in self.source.batches(self._stop.is_set):
+        for points, gradients, agents, anew in self.source.batches(self._stop.is_set):
+            if anew:
+                self._begin_anew()
             if self.observer is None:
                 self.observer = Observer(points.shape[1], forgetting=self.forgetting, seed=self.seed)
             for first in range(0, len(points), AT_ONCE):
@@ -204,60 +237,90 @@ class Watch:
                     return
                 some = slice(first, first + AT_ONCE)
                 self.observer.learn_many(points[some], gradients[some], None if agents is None else agents[some])
+                self._last_row = time.monotonic()
         self._over = not self._stop.is_set()
 
+    def _begin_anew(self) -> None:
+        with self._changing:
+            self.observer, self.look, self._studied, self.history = None, None, None, History()
+
     def _study(self) -> None:
-        """Full looks: every so often, and when there was a jump or twice as much is known as at the last."""
-        due, studied, jumps_then, known_then = 0.0, -1, -1, 0.0
+        """Full looks: every so often, when there was a jump or a glance asks for one, and with twice as much known."""
+        last = _Studied()
         while not self._stop.wait(BETWEEN):
             observer = self.observer
-            if observer is None or observer.seen == studied:
+            if observer is None:
                 continue
-            began, jumps, known = time.monotonic(), len(observer.jumps), observer.effective_observations
-            if began < due and jumps == jumps_then and known < 2 * known_then:
+            last = last if last.observer is observer else _Studied(observer)
+            now = _Studied(observer, observer.seen, observer.jumps[-1:], observer.effective_observations)
+            began = time.monotonic()
+            more = now.known >= 2 * last.known and began >= last.due_for_more
+            asked = self._outdated.is_set() or now.jumps != last.jumps or more
+            if now.seen == last.seen or (began < last.due and not asked):
                 continue
+            self._outdated.clear()
             with self._awaiting():
-                studied = observer.seen
-                self._studied = observer.reconstruction()
-                now = time.monotonic()
-                due, jumps_then, known_then = now + max(FULL_EVERY, FULL_SHARE * (now - began)), jumps, known
+                self._studied = observer, observer.reconstruction()
+            end = time.monotonic()
+            took = end - began
+            last = now._replace(due=end + max(FULL_EVERY, FULL_SHARE * took), due_for_more=end + took)
 
     def _glance(self) -> None:
         """Looks for the page: quick ones on top of the last full one, or that one itself."""
-        glanced: Reconstruction | None = None
-        looked_at = -1
+        glanced: tuple[int, Reconstruction] | None = None
+        outdated: Reconstruction | None = None
         while not self._stop.wait(BETWEEN):
-            observer, full = self.observer, self._studied
-            if observer is None or full is None:
+            observer, studied = self.observer, self._studied
+            if observer is None or studied is None or studied[0] is not observer:
                 continue
-            quick = observer.dim <= 3
-            if (observer.seen == looked_at and full is glanced) or (full is glanced and not quick):
+            full, seen = studied[1], observer.seen
+            quick = isinstance(full.potential, SmoothPotential)
+            done = glanced is not None and glanced[1] is full and (not quick or glanced[0] == seen)
+            if done or full is outdated:
                 continue
+            glanced, began = (seen, full), time.monotonic()
             with self._awaiting():
-                began = time.monotonic()
-                looked_at, glanced = observer.seen, full
-                if quick:
+                if isinstance(full.potential, SmoothPotential):
                     potential = observer.potential(like=full.potential)
-                    full = replace(
-                        full, potential=potential, diagnostics={**full.diagnostics, "observations": looked_at}
-                    )
+                    assert isinstance(potential, SmoothPotential)
+                    if not alike(potential, full.potential):
+                        # Learners have moved: samples and prior are of where they were.
+                        outdated = full
+                        self._outdated.set()
+                        continue
+                    known = {"observations": seen, "effective_observations": observer.effective_observations}
+                    full = replace(full, potential=potential, diagnostics={**full.diagnostics, **known})
                 self._publish(observer, full, began)
-                self._stop.wait(max(0.0, EVERY - (time.monotonic() - began)))
+            self._stop.wait(max(0.0, EVERY - (time.monotonic() - began)))
 
     @contextmanager
     def _awaiting(self) -> Iterator[None]:
         """Too few observations, at first or after a jump, are waited for."""
+        self._waiting_for = ""
         try:
             yield
-            self._waiting_for = ""
         except ValueError as error:
             self._waiting_for = str(error)
 
     def _publish(self, observer: Observer, result: Reconstruction, began: float) -> None:
-        recent = observer.recent(VIEWED)
-        box = view_box(recent, None if self.look is None else self.look.box)
-        summit = result.summit()
-        seen = int(result.diagnostics["observations"])
-        self.history.add(seen, result, box, summit)
-        number = 1 if self.look is None else self.look.number + 1
-        self.look = Look(number, seen, result, summit, box, crowd_at(summit, recent), time.monotonic() - began)
+        recent, summit = observer.recent(VIEWED), result.summit()
+        with self._changing:
+            if observer is not self.observer:
+                return
+            box = view_box(recent, None if self.look is None else self.look.box)
+            seen = int(result.diagnostics["observations"])
+            self.history.add(seen, result, box, summit)
+            self._looks += 1
+            crowd = crowd_at(summit, recent)
+            self.look = Look(self._looks, seen, result, summit, box, crowd, time.monotonic() - began)
+
+
+class _Studied(NamedTuple):
+    """What was known at the last study, and when the next is due, in any case and if twice as much is known."""
+
+    observer: Observer | None = None
+    seen: int = -1
+    jumps: list[Jump] | None = None
+    known: float = 0.0
+    due: float = 0.0
+    due_for_more: float = 0.0

@@ -101,8 +101,8 @@ def _piece(schema: pa.Schema, names: list[str]) -> int:
 
 
 def _raise_if_it_may_pass(error: Exception) -> None:
-    """A disk that is busy or a file that must not be read is not a torn shard."""
-    if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
+    """A disk that is busy, a file that must not be read or that is gone is not a torn shard."""
+    if isinstance(error, OSError) and error.errno:
         raise error
 
 

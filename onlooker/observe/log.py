@@ -21,7 +21,7 @@ from onlooker.observe.formats import Rows, UnreadableError
 from onlooker.observe.observation import Observations, observe
 from onlooker.observe.optimiser import Optimiser, as_optimiser
 
-__all__ = ["About", "Log", "open_log", "read_log", "shards_in"]
+__all__ = ["About", "Log", "NoRowsError", "open_log", "read_log", "shards_in"]
 
 DIRECTIONS = ("ascent", "descent")
 FORMAT = 1
@@ -31,6 +31,10 @@ PATIENCE = 0.2
 MOST_NUMBERS = 40_000_000
 # Agents of a piece from which some of them are taken, instead of pieces.
 FEWEST_AGENTS = 20
+
+
+class NoRowsError(ValueError):
+    """A log in which nothing has been written yet."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class Log:
         total = 0
         for shard in self.shards():
             # A torn shard has none; it is counted when it is read.
-            with contextlib.suppress(UnreadableError):
+            with contextlib.suppress(UnreadableError, FileNotFoundError):
                 total += formats.row_count(shard) or 0
         return total
 
@@ -163,7 +167,8 @@ class Log:
                 continue
             try:
                 yield from self._of_shard(shard, int(rows) if shard.name == done else 0)
-            except UnreadableError:
+            except (UnreadableError, FileNotFoundError):
+                # One shard that was taken away is skipped like a torn one; without the folder all are gone.
                 if not self.path.is_dir():
                     raise
                 self.torn.add(shard.name)
@@ -238,7 +243,7 @@ class Log:
             done += len(rows.points)
             report(done)
         if not any(map(len, columns[0])):
-            raise ValueError(f"{self.path} holds no rows; wait until something has been written.")
+            raise NoRowsError(f"{self.path} holds no rows; wait until something has been written.")
         points, gradients, agents, times, rates = (_joined(self.path, column) for column in columns)
         seen = observe(
             points,
@@ -280,7 +285,7 @@ def open_log(
     if place.is_dir():
         files = shards_in(place)
         if not files:
-            raise ValueError(f"{place} holds no .parquet shards; give the folder that a recorder writes to.")
+            raise NoRowsError(f"{place} holds no .parquet shards; give the folder that a recorder writes to.")
     else:
         files = [_known(place)]
     believed: dict[str, Any] = {}
@@ -295,7 +300,7 @@ def open_log(
     for file in files:
         try:
             words, first = formats.metadata(file), next(formats.pieces(file), None)
-        except UnreadableError as error:
+        except (UnreadableError, FileNotFoundError) as error:
             if not place.is_dir():
                 raise
             torn.add(file.name)
@@ -308,7 +313,7 @@ def open_log(
             return Log(place, about, first.gradients is not None, believed, torn)
     if torn:
         raise UnreadableError(f"{place} holds no shard that can be read: {reason}")
-    raise ValueError(f"{place} holds no rows; wait until something has been written.")
+    raise NoRowsError(f"{place} holds no rows; wait until something has been written.")
 
 
 def read_log(path: Any, **options: Any) -> Observations:
