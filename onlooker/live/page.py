@@ -108,7 +108,7 @@ class Page:
             observer, self._look, self._seen = self._watch.observer, self._watch.look or self._look, status.seen
             self._say(status)
             if observer is not None and self._look is not None and observer.dim == self._look.result.dim:
-                self._points = observer.recent(LATELY)[:: LATELY // POINTS]
+                self._points = _some(observer.recent(LATELY))
         if self._look is not None:
             await self._show(self._look, status)
 
@@ -232,6 +232,13 @@ class Controls:
             self._strip.show(drawing.strip, status.jumps, pair[0])
         if self._intervals is not None and drawing.intervals is not None:
             self._intervals.show(drawing.intervals, look.summit)
+
+
+def _some(points: np.ndarray) -> np.ndarray:
+    """A few of them at random: every n-th one could be the same few agents'."""
+    if len(points) <= POINTS:
+        return points
+    return points[np.sort(np.random.default_rng(0).choice(len(points), POINTS, replace=False))]
 
 
 def _swap(other: Select, old: str, new: str) -> None:

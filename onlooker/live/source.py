@@ -158,7 +158,7 @@ class GrowingLog:
         while not stopped():
             try:
                 looks_like = self._looks()
-                if looks_like != looked_like:
+                if looks_like != looked_like or not looks_like.shards:
                     self._open(looks_like)
                     anew = self._others > others
                     position, others = "" if anew else position, self._others

@@ -57,8 +57,6 @@ class Look:
         (2, dim): where learners are.
     crowd
         Kernel ESS at the summit.
-    seconds
-        What the look took.
     """
 
     number: int
@@ -67,7 +65,6 @@ class Look:
     summit: np.ndarray
     box: np.ndarray
     crowd: float
-    seconds: float
 
     @property
     def coverage(self) -> float:
@@ -290,7 +287,7 @@ class Watch:
                         continue
                     known = {"observations": seen, "effective_observations": observer.effective_observations}
                     full = replace(full, potential=potential, diagnostics={**full.diagnostics, **known})
-                self._publish(observer, full, began)
+                self._publish(observer, full)
             self._stop.wait(max(0.0, EVERY - (time.monotonic() - began)))
 
     @contextmanager
@@ -302,7 +299,7 @@ class Watch:
         except ValueError as error:
             self._waiting_for = str(error)
 
-    def _publish(self, observer: Observer, result: Reconstruction, began: float) -> None:
+    def _publish(self, observer: Observer, result: Reconstruction) -> None:
         recent, summit = observer.recent(VIEWED), result.summit()
         with self._changing:
             if observer is not self.observer:
@@ -311,8 +308,7 @@ class Watch:
             seen = int(result.diagnostics["observations"])
             self.history.add(seen, result, box, summit)
             self._looks += 1
-            crowd = crowd_at(summit, recent)
-            self.look = Look(self._looks, seen, result, summit, box, crowd, time.monotonic() - began)
+            self.look = Look(self._looks, seen, result, summit, box, crowd_at(summit, recent))
 
 
 class _Studied(NamedTuple):
