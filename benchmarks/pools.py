@@ -23,6 +23,8 @@ from onlooker.learners.shortcut import nearest_of_pools
 from onlooker.paper.letter import steps_until_nan
 
 DIM, POOL = 124, 100
+# For an accelerator: chains, observations of a pool, steps.
+LARGE = [(1024, 65_536, 1000), (1024, 1024, 4000), (64, 65_536, 1000)]
 LISTING = {"step_size": 2.5e-4, "bandwidth": 0.1**0.5, "reset": listing_reset(DIM)}
 
 
@@ -64,7 +66,9 @@ def one_chain() -> None:
         print(f"{name:46s} {seconds * 1e6:10.2f} {1 / seconds:10.0f} {numpy / seconds:9.1f}")
 
 
-def shared_pools(cases: list[tuple[int, int, int]]) -> None:
+def shared_pools(cases: list[tuple[int, int, int]]) -> list[dict[str, float]]:
+    """Print what a step costs of so many chains, on pools of that size, over so many steps; and hand it back."""
+    found = []
     reward = rows_like_a9a()
     learner = multikernel(step_size=1e-3, bandwidth=1.0)
     print("\nchains on one pool   L in 124 dimensions   ms a step   ns per chain·observation   TFLOP/s of the products")
@@ -72,10 +76,11 @@ def shared_pools(cases: list[tuple[int, int, int]]) -> None:
         stream = independent_pools(reward, standard_normal(DIM), size, shared=True)
         seconds = seconds_per_step(learner, stream, steps, chains, thin=1)
         pairs = chains * size
+        found.append({"chains": chains, "pool": size, "ms": seconds * 1e3, "tflops": 4 * pairs * DIM / seconds / 1e12})
         print(
-            f"{chains:18d} {size:21d} {seconds * 1e3:11.3f} {seconds / pairs * 1e9:26.4f} "
-            f"{4 * pairs * DIM / seconds / 1e12:25.3f}"
+            f"{chains:18d} {size:21d} {seconds * 1e3:11.3f} {seconds / pairs * 1e9:26.4f} {found[-1]['tflops']:25.3f}"
         )
+    return found
 
 
 def main() -> None:
@@ -84,7 +89,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}\n")
     if parser.parse_args().accelerator:
-        shared_pools([(1024, 65_536, 1000), (1024, 1024, 4000), (64, 65_536, 1000)])
+        shared_pools(LARGE)
     else:
         one_chain()
         shared_pools([(1, 100, 20_000), (64, 100, 5000), (64, 4096, 200), (1024, 4096, 50)])

@@ -92,6 +92,7 @@ class Plan:
     accumulators: tuple[Any, ...]
     dtype: Any
     accelerator: bool
+    fused: bool
 
 
 def make_plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -> Plan:
@@ -134,7 +135,17 @@ def make_plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wante
         accumulators=accumulators,
         dtype=np.dtype(dtype),
         accelerator=accelerator,
+        fused=_can_be_fused(learner, stream, dtype, block),
     )
+
+
+def _can_be_fused(learner, stream, dtype, block) -> bool:
+    if jax.default_backend() != "gpu" or block < 2:
+        return False
+    # Pallas takes its time to import, and is for GPUs only.
+    from onlooker.fused import suits
+
+    return suits(learner, stream, dtype)
 
 
 def _power_of_two(number: int) -> int:
@@ -236,6 +247,14 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
         position, sums = lax.fori_loop(rows * plan.thin, steps, one_step, (position, sums))
         return position, group_carry, recorded, sums
 
+    if plan.fused:
+        from onlooker.fused import fused_block
+
+        keys = jax.vmap(lambda group: jax.random.key_data(jax.random.fold_in(noise_key, group)))(
+            jnp.arange(plan.groups)
+        )
+        positions, recorded, info = fused_block(plan, keys, state.positions, evidence, steps)
+        return State(state.key, state.block + 1, positions, state.about, carry, memory), recorded, info
     group_carries = jnp.zeros((plan.groups,)) if plan.shared else carry
     inputs = (jnp.arange(plan.groups), state.positions, group_carries)
     if plan.accelerator:
