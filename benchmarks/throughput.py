@@ -204,31 +204,14 @@ def cost_of_rotation(record):
         print(f"  N = {dim:<4} reweighted {plain:>8.1f}   nonreversible {turned:>8.1f}   ratio {turned / plain:.2f}")
 
 
-def accelerator(record):
-    print(f"\nmany chains on {jax.devices()[0].device_kind}")
-    for chains in (2**20, 2**17):
-        line = f"  {chains:>9} chains"
-        for thin in (8, 32):
-            rate, _ = onlooker_rate(chains, steps=2**35 // chains, thin=thin)
-            record[f"accelerator, {chains} chains, thin {thin}"] = 1e12 / rate
-            line += f"   {1e12 / rate:>7.1f} ps per chain-step, every {thin}-th counted"
-        rate, _ = onlooker_rate(chains, steps=2**35 // chains, counting=False)
-        record[f"accelerator, {chains} chains, no histogram"] = 1e12 / rate
-        print(f"{line}   {1e12 / rate:>7.1f} ps without histogram")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures there too")
-    parser.add_argument("--accelerator", action="store_true", help="only the figures with up to 2^20 chains")
     arguments = parser.parse_args()
     record: dict[str, float] = {}
-    if arguments.accelerator:
-        accelerator(record)
-    else:
-        peers(record)
-        scaling(record)
-        cost_of_rotation(record)
+    peers(record)
+    scaling(record)
+    cost_of_rotation(record)
     if arguments.json:
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 

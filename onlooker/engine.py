@@ -142,9 +142,11 @@ def make_plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wante
 def _can_be_fused(learner, stream, dtype, block) -> bool:
     if jax.default_backend() != "gpu" or block < 2:
         return False
-    # Pallas takes its time to import, and is for GPUs only.
-    from onlooker.fused import suits
-
+    # Pallas takes its time to import, is for GPUs only, and may not be there.
+    try:
+        from onlooker.fused import suits
+    except ImportError:
+        return False
     return suits(learner, stream, dtype)
 
 

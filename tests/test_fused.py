@@ -89,7 +89,7 @@ def test_what_does_not_suit_is_left_to_the_plain_loop():
     assert not suits(nonreversible(two, rotation=rotation, step_size=1e-3, bandwidth=0.5), world(2), np.float32)
     assert not suits(learner, world(2), np.float64)
     assert not suits(learner, world(2, shared=False), np.float32)
-    assert not suits(learner, independent_pools(reward, two, 4), np.float32)
+    assert not suits(learner, independent_pools(reward, two, 4, shared=True), np.float32)
     assert not suits(learner, questions(reward), np.float32)
     assert not suits(LEARNERS["passive"](3), world(3), np.float32)
     # Nor is anything on a CPU.
