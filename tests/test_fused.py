@@ -29,11 +29,10 @@ LEARNERS = {
     "naive": lambda dim: naive(step_size=1e-3, bandwidth=0.8),
 }
 SETTINGS = [
-    ("passive", 1, 64),
     ("passive", 2, 37),
     ("passive, second form", 2, 64),
     ("reweighted", 4, 50),
-    ("naive", 2, 64),
+    ("naive", 1, 64),
 ]
 
 
