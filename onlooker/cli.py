@@ -8,7 +8,7 @@ import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import numpy as np
 import typer
@@ -319,7 +319,14 @@ def _writable(folder: Path) -> None:
         raise ValueError(f"--out {folder} cannot be written to ({error.strerror}); give another folder.") from None
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 

@@ -5,7 +5,7 @@ changes a result. Arrays are (groups, dim, width): chains lie on the last axis, 
 core's cache, and a block is short enough for its noise to stay in the shared one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from onlooker.inverse.base import Step
+from onlooker.inverse.base import InverseLearner, Step
 from onlooker.noise import standard_normal
-from onlooker.observe.stream import LONGEST_BLOCK
-from onlooker.reward.accumulate import Moments, accumulate
+from onlooker.observe.stream import LONGEST_BLOCK, Stream
+from onlooker.reward.accumulate import Grid, Marginals, Moments, accumulate
 
 __all__ = ["Plan", "State", "Sums", "advance", "chain_axis", "make_plan", "trace_rows", "zero_sums"]
 
@@ -95,7 +95,17 @@ class Plan:
     fused: bool
 
 
-def make_plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wanted) -> Plan:
+def make_plan(
+    learner: InverseLearner,
+    stream: Stream,
+    steps: int,
+    chains: int,
+    thin: int,
+    burn_in: int,
+    draws: int,
+    dtype: Any,
+    wanted: Sequence[Grid | Marginals | None],
+) -> Plan:
     widest = GROUP_NUMBERS // stream.dim
     if stream.shared and stream.pool:
         widest = min(POOL_GROUP_NUMBERS // stream.dim, POOL_WEIGHTS // stream.pool)
@@ -139,7 +149,7 @@ def make_plan(learner, stream, steps, chains, thin, burn_in, draws, dtype, wante
     )
 
 
-def _can_be_fused(learner, stream, dtype, block) -> bool:
+def _can_be_fused(learner: InverseLearner, stream: Stream, dtype: Any, block: int) -> bool:
     if jax.default_backend() != "gpu" or block < 2:
         return False
     # Pallas takes its time to import, is for GPUs only, and may not be there.

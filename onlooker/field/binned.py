@@ -116,7 +116,9 @@ def _candidates(count: Array, gradient: Array, enough: float) -> tuple[Array, Ar
     # A line needs more neighbours than a mean. With the widest bandwidth whatever is in reach will do.
     reached = (ess >= enough * (1 + count.ndim)).at[-1].set(total[-1] > 1e-12)
 
-    def widen(wider: tuple[Array, Array, Array], level: tuple[Array, Array, Array, Array]):
+    Level = tuple[Array, Array, Array]
+
+    def widen(wider: Level, level: tuple[Array, Array, Array, Array]) -> tuple[Level, Level]:
         found, count_of, width, here = level
         kept = (
             jnp.where(here[None, ..., None], found, wider[0]),

@@ -4,9 +4,12 @@ The paper's non-reversible learner (`eq:irl3`). The limit mixes at least as fast
 step the added rotation also adds bias, so "always faster" is false, and the user gives S.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from onlooker.check import check_positive
 from onlooker.density import as_density
@@ -19,9 +22,9 @@ __all__ = ["nonreversible"]
 
 
 def nonreversible(
-    density,
+    density: Any,
     *,
-    rotation,
+    rotation: ArrayLike,
     step_size: float,
     bandwidth: float,
     beta: float = 1.0,

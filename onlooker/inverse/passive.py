@@ -10,6 +10,7 @@ the variance of that is not the diffusion of the limit, and it samples another l
 """
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -27,7 +28,7 @@ FORMS = ("first", "second", "second as printed")
 
 
 def passive(
-    density,
+    density: Any,
     *,
     step_size: float,
     bandwidth: float,

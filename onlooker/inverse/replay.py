@@ -6,6 +6,7 @@ bounded (see `field.memory`). In many dimensions no kernel has neighbours: `pote
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,11 @@ REFRESH = 0.1
 # Beyond the box a chain is pulled back as by a Gaussian of a sixth of its width.
 BOX_WIDTHS = 6.0
 CHUNK = 1 << 16
+
+Init = Callable[[int], Any]
+Update = Callable[[Any, Any, Array], Any]
+# The gradient at a position, the pull back into the box, and what to report.
+Slope = Callable[[Any, Array], tuple[Array, Any, FieldInfo]]
 
 
 class _OnBins(NamedTuple):
@@ -104,7 +110,9 @@ def replay(
     return InverseLearner("replay", step, settings, init=init, update=update, info=FieldInfo)
 
 
-def _on_points(memory: Memory, variant: str | None, enough: float, bandwidth: float | None, state: Any):
+def _on_points(
+    memory: Memory, variant: str | None, enough: float, bandwidth: float | None, state: Any
+) -> tuple[Init, Update, Slope]:
     assert bandwidth is not None
 
     def gradient(cloud: Cloud, position: Array) -> tuple[Array, float, FieldInfo]:
@@ -118,7 +126,9 @@ def _on_points(memory: Memory, variant: str | None, enough: float, bandwidth: fl
     return init, memory.add, gradient
 
 
-def _on_bins(memory: Memory, variant: str | None, enough: float, bandwidth: float | None, state: Any):
+def _on_bins(
+    memory: Memory, variant: str | None, enough: float, bandwidth: float | None, state: Any
+) -> tuple[Init, Update, Slope]:
     assert memory.low is not None
     assert memory.high is not None
     low, width = memory.low, memory.high - memory.low

@@ -7,6 +7,7 @@ have the chain leave it: where π is zero there is no drift, and a start there i
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ from jax import Array
 
 from onlooker.check import check_positive
 from onlooker.density import Density, as_density
-from onlooker.inverse.base import Info, InverseLearner, distance
+from onlooker.inverse.base import Info, InverseLearner, Step, distance
 from onlooker.inverse.confine import Confine, nowhere
 from onlooker.kernels import Kernel, by_name, gaussian
 from onlooker.observe.observation import Observation
@@ -23,7 +24,7 @@ __all__ = ["importance_step", "refuse_zero_density", "reweighted"]
 
 
 def reweighted(
-    density,
+    density: Any,
     *,
     step_size: float,
     bandwidth: float,
@@ -63,7 +64,7 @@ def importance_step(
     beta: float,
     confine: Confine,
     turn: Callable[[Array], Array] = lambda gradient: gradient,
-):
+) -> Step:
     """The step shared with `nonreversible`, whose ``turn`` is g ↦ (I + S) g."""
     root = math.sqrt(step_size)
 
@@ -79,7 +80,7 @@ def importance_step(
     return step
 
 
-def refuse_zero_density(density: Density):
+def refuse_zero_density(density: Density) -> Callable[[np.ndarray], None]:
     """A check of starting positions (n, dim): π must be positive at each."""
 
     def check(positions: np.ndarray) -> None:

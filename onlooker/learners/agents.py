@@ -67,7 +67,7 @@ def independent(reward: Reward, density: Density, *, shared: bool = False, noise
             carry, xi = reward.draw(data, carry, xi_key, steps, lanes)
             fresh = (1 - noise_correlation**2) ** 0.5
 
-            def correlate(before, now):
+            def correlate(before: Any, now: Any) -> tuple[Any, Any]:
                 after = jax.tree.map(lambda old, new: noise_correlation * old + fresh * new, before, now)
                 return after, after
 
@@ -174,7 +174,7 @@ def running(
         rows, xi = reward.draw(data, rows, xi_key, steps, lanes)
         uniform = jax.random.uniform(stop_key, (steps, starts.shape[-1]))
 
-        def one_step(carry, inputs):
+        def one_step(carry: Any, inputs: Any) -> tuple[Any, Observation]:
             point, memory, age = carry
             start, xi, uniform = inputs
             moved, gradient, memory = move(point, xi, memory)
@@ -261,7 +261,7 @@ def simulate(
         uniform = jax.random.uniform(stop_key, (horizon, size))
         memory = jax.vmap(rule.init, in_axes=-1, out_axes=-1)(point)
 
-        def one_step(carry, inputs):
+        def one_step(carry: Any, inputs: Any) -> tuple[Any, tuple[Observation, Array]]:
             point, memory, alive, age = carry
             xi, uniform = inputs
             moved, gradient, memory = move(point, xi, memory)
@@ -330,7 +330,9 @@ def _interleave(column: np.ndarray, parallel: int, horizon: int) -> np.ndarray:
     return staggered.reshape(-1, *column.shape[2:])
 
 
-def _agent_step(reward: Reward, rule: optax.GradientTransformation):
+def _agent_step(
+    reward: Reward, rule: optax.GradientTransformation
+) -> Callable[[Array, Any, Any], tuple[Array, Array, Any]]:
     """One optimiser step of one agent, uphill: (θ, ξ, memory) to (θ', g, memory')."""
 
     def step(point: Array, xi: Any, memory: Any) -> tuple[Array, Array, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 from scipy.stats import chi2, ncx2
@@ -24,7 +25,7 @@ from onlooker.kernels import gaussian
 from onlooker.learners.agents import independent, independent_pools, simulate
 from onlooker.learners.mixture import Mixture
 from onlooker.learners.reward import NoisyReward
-from onlooker.observe.stream import pooled, recorded
+from onlooker.observe.stream import Stream, pooled, recorded
 from onlooker.paper.mixture_runs import DENSITY, GRID, Example
 from onlooker.reward import plots
 from onlooker.reward.distances import marginal_variations
@@ -126,7 +127,13 @@ def show_resampling(looks: int = 20_000) -> None:
         place, count = jnp.zeros(dim).at[0].set(0.5), min(looks, 2_000_000 // dim // 10)
 
         @jax.jit
-        def both(key, pools=pools, place=place, bandwidth=bandwidth, count=count):
+        def both(
+            key: Array,
+            pools: Stream = pools,
+            place: Array = place,
+            bandwidth: float = bandwidth,
+            count: int = count,
+        ) -> tuple[Array, Array]:
             draw_key, choice_key = jax.random.split(key)
             _, seen = pools.draw(pools.data, (), draw_key, count, None)
             near = jax.vmap(lambda point: neighbours(place, point, gaussian, bandwidth))(seen.point)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax import Array
 from numpyro.diagnostics import effective_sample_size
 
-from onlooker.density import standard_normal
+from onlooker.density import Density, standard_normal
 from onlooker.inverse import InverseLearner, active, classical, listing_reset, multikernel, naive
 from onlooker.learners.agents import independent, independent_pools, questions, running_pools, simulate
 from onlooker.learners.logistic import Logistic, on_a9a
@@ -72,7 +73,7 @@ class Example:
         return float(self.baselines["standard_normal"].mean())
 
     @property
-    def density(self):
+    def density(self) -> Density:
         return standard_normal(self.reward.dim)
 
     def pools(self) -> Stream:
@@ -97,7 +98,7 @@ class Example:
         chains: Chains,
         accept: dict[str, Range],
         beside: Row | None = None,
-        **extra,
+        **extra: Any,
     ) -> Row:
         """Distances of each chain by itself, averaged over chains. ``beside`` must be as far off."""
         distances = np.array([self.reference.distances(samples) for samples in chains.samples])
@@ -272,7 +273,7 @@ def _blind(stream: Stream) -> Stream:
         answer = stream.answer
         return replace(stream, answer=lambda point, xi: without(answer(point, xi)))
 
-    def draw(data, carry, key, steps, lanes):
+    def draw(data: Any, carry: Any, key: Array, steps: int, lanes: int | None) -> tuple[Any, Observation]:
         carry, seen = stream.draw(data, carry, key, steps, lanes)
         return carry, without(seen)
 

@@ -59,7 +59,7 @@ class Example:
     def exact(self) -> Histogram:
         return self.law.histogram(GRID)
 
-    def watch(self, learner: InverseLearner, stream: Stream, length: Length, label: str, **options) -> Chains:
+    def watch(self, learner: InverseLearner, stream: Stream, length: Length, label: str, **options: Any) -> Chains:
         chains, steps = (length.quick_chains, length.quick_steps) if self.quick else (length.chains, length.steps)
         # A quick run has not the time to forget where it began: it begins where the points are.
         start = inner_points(chains, self.seed) if self.quick else np.zeros(2)
@@ -70,7 +70,9 @@ class Example:
             raise KeyboardInterrupt
         return result
 
-    def row(self, name: str, chains: Chains, accept: dict[str, Range], to: Histogram | None = None, **extra) -> Row:
+    def row(
+        self, name: str, chains: Chains, accept: dict[str, Range], to: Histogram | None = None, **extra: Any
+    ) -> Row:
         assert chains.histogram is not None
         target = self.exact if to is None else to
         first, second = marginal_variations(chains.histogram.coarsen(2), target.coarsen(2))

@@ -9,6 +9,7 @@ A grid or marginals with a forgetting rate γ weigh a position of age k steps by
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ from onlooker.check import check_share, check_whole
 __all__ = ["Grid", "Histogram", "Marginals", "Moments", "accumulate", "effective_count", "weight_left"]
 
 
-def weight_left(forgetting: float | None, steps):
+def weight_left(forgetting: float | None, steps: Any) -> Any:
     """(1 − γ)^steps, for numbers or arrays; 1 without forgetting."""
     if forgetting is None:
         return np.ones_like(steps) if isinstance(steps, np.ndarray) else 1
@@ -38,7 +39,7 @@ def effective_count(forgetting: float | None, count: float, every: int = 1) -> f
 
 def accumulate(
     accumulator: "Grid | Marginals", counts: Array, positions: Array, keep: Array, ages: Array, steps: Array
-):
+) -> Array:
     """Counts after so many more steps, with the positions whose ages (rows,) are given in steps."""
     rate = accumulator.forgetting
     if rate is None:

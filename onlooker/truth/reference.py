@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import HMC, MCMC
 
@@ -93,7 +94,7 @@ def hamiltonian(
     towards = jnp.asarray(label @ features / len(label), jnp.float32)
     different_rows = jnp.asarray(merged)
 
-    def potential(point):
+    def potential(point: Array) -> Array:
         likelihood = towards @ point - share @ jax.nn.softplus(different_rows @ point)
         return jnp.sum(jnp.abs(point)) - reward.weight * likelihood
 

@@ -81,7 +81,9 @@ def stationary_switching_law(axis: np.ndarray, drifts: np.ndarray, diffusion: np
     return GridLaw((axis,), stationary(axes, matrix).mass.sum(axis=0))
 
 
-def _coupled(axis, drifts, diffusion, rates) -> tuple[sparse.csc_matrix, tuple[np.ndarray, np.ndarray]]:
+def _coupled(
+    axis: np.ndarray, drifts: np.ndarray, diffusion: np.ndarray, rates: np.ndarray
+) -> tuple[sparse.csc_matrix, tuple[np.ndarray, np.ndarray]]:
     """dp_i/dt = A_i p_i + Σ_j q_ji p_j, the regimes one after the other."""
     spread = np.asarray(diffusion)[:, None, None]
     blocks = [generator((axis,), drift[:, None], spread) for drift in drifts]
