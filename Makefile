@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo watch test test-slow test-browser screenshots lint format bench examples figures clean
+.PHONY: demo watch test test-slow test-browser screenshots docs lint format bench examples figures clean
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,10 @@ $(VENV)/page: $(VENV)/core
 $(VENV)/browser: $(VENV)/page
 	command -v chromium > /dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
 	$(PIP) -e '.[browser]'
+	touch $@
+
+$(VENV)/docs: $(VENV)/core
+	$(PIP) -e '.[docs]'
 	touch $@
 
 $(VENV)/peers: $(VENV)/core constraints-test.txt
@@ -49,6 +53,9 @@ test-browser: $(VENV)/browser  ## the page and the report in a real Chromium, wh
 
 screenshots: $(VENV)/browser   ## the page's pictures that the docs show, and how fast it is
 	$(BIN)/python -m benchmarks.page --pictures docs/figures
+
+docs: $(VENV)/docs          ## the docs as a site, in out/site; a link that leads nowhere is an error
+	$(BIN)/mkdocs build
 
 test-slow: $(VENV)/tools    ## the long statistical runs
 	$(BIN)/python -m pytest -m slow

@@ -63,6 +63,8 @@ def observe(
 ) -> Observations:
     """Check what was seen and make Observations of it.
 
+    Rows with a NaN or an infinity are counted and dropped. A wrong shape is an error.
+
     Parameters
     ----------
     points
@@ -84,8 +86,6 @@ def observe(
     optimiser
         How the learners step, when gradients are read off iterates: an `Optimiser`, or a name; by default plain SGD.
         Adam and its like are refused: their steps have lost the gradients' size.
-
-    Rows with a NaN or an infinity are counted and dropped. A wrong shape is an error.
     """
     point_rows = _matrix("points", points)
     count, _ = point_rows.shape
