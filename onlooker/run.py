@@ -115,6 +115,8 @@ def run(
 ) -> Chains:
     """Run chains of an inverse learner over a stream.
 
+    Ctrl-C ends the run early and hands back what has been done.
+
     Parameters
     ----------
     learner, stream
@@ -144,8 +146,6 @@ def run(
         Show a bar; by default on a terminal only.
     label
         What the bar is called; by default the learner's name.
-
-    Ctrl-C ends the run early and hands back what has been done.
     """
     steps, chains, thin = _check(learner, stream, grid, steps, chains, thin, burn_in, draws, dtype)
     check_whole(snapshots=1 if snapshots is None else snapshots)
@@ -198,7 +198,15 @@ def _next_call(blocks: int, seconds: float, longest: int, accelerator: bool) -> 
 
 
 def _check(
-    learner: InverseLearner, stream: Stream, grid, steps, chains, thin, burn_in, draws, dtype
+    learner: InverseLearner,
+    stream: Stream,
+    grid: Grid | None,
+    steps: int | None,
+    chains: int,
+    thin: int,
+    burn_in: int,
+    draws: int,
+    dtype: Any,
 ) -> tuple[int, int, int]:
     if not isinstance(stream, Stream):
         raise TypeError(f"stream is {type(stream).__name__}; make a stream with recorded(observations).")
