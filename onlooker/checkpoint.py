@@ -12,6 +12,8 @@ from threading import Lock
 
 import numpy as np
 
+from onlooker import npz
+
 __all__ = ["packed", "read", "write"]
 
 VERSION = 1
@@ -36,21 +38,24 @@ def read(path: Path, kind: str) -> dict[str, np.ndarray]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist; give the file that an {kind} was saved in.") from None
+        raise FileNotFoundError(f"{path} does not exist; give the file of a saved {kind}.") from None
     except IsADirectoryError:
-        raise ValueError(f"{path} is a folder; give the file that an {kind} was saved in.") from None
+        raise ValueError(f"{path} is a folder; give the file of a saved {kind}.") from None
     title, _, rest = content[:LONGEST_TITLE].partition(b"\n")
     words = title.decode(errors="replace").split(" ")
     if len(words) != 3 or words[:2] != ["onlooker", kind] or not words[2].isdecimal():
-        raise ValueError(f"{path} is not the state of an {kind}; give a file that {kind}.save has written.")
+        raise ValueError(f"{path} does not hold the state of any {kind}; give the file of a saved one.")
     if int(words[2]) > VERSION:
         raise ValueError(f"{path} is of format {words[2]} and this Onlooker knows {VERSION}; install a newer one.")
     rest = content[len(title) + 1 :]
     digest, arrays = rest[:32], rest[32:]
     if hashlib.sha256(title + b"\n" + arrays).digest() != digest:
         raise ValueError(f"{path} is damaged: its content is not what was written; use an older copy.")
-    with np.load(io.BytesIO(arrays), allow_pickle=False) as opened:
-        return dict(opened)
+    try:
+        with npz.opened(io.BytesIO(arrays)) as opened:
+            return {name: opened[name] for name in opened}
+    except npz.BrokenArchiveError as error:
+        raise ValueError(f"{path} is damaged ({error}); use an older copy.") from None
 
 
 def _replace(path: Path, content: bytes) -> None:

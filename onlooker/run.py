@@ -6,6 +6,7 @@ Outside the loop everything is (chain, draw, dim).
 import time
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from onlooker.inverse.base import Info, InverseLearner, PoolInfo
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
 from onlooker.progress import interrupts
 from onlooker.progress import progress as progress_bar
+from onlooker.resume import Moment, Standing, Survivor
 from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments, effective_count, weight_left
 from onlooker.reward.diagnostics import reported, rhat, warn_about_chains, warn_about_occupancy, warn_about_pools
 from onlooker.warning import OnlookerWarning
@@ -110,6 +112,7 @@ def run(
     draws: int = 1000,
     snapshots: int | None = None,
     dtype: Any = jnp.float32,
+    checkpoint: str | Path | None = None,
     progress: bool | None = None,
     label: str | None = None,
 ) -> Chains:
@@ -142,6 +145,9 @@ def run(
         (4096 at the most) that such an end falls in. For finer ones see `reward.over_time`.
     dtype
         float32, or float64 when JAX runs with x64 enabled.
+    checkpoint
+        A file to survive in: it is written now and then, on Ctrl-C and at the end. The same call goes on from it, and
+        ends as if it had never been cut.
     progress
         Show a bar; by default on a terminal only.
     label
@@ -155,40 +161,51 @@ def run(
     trace = np.zeros((trace_rows(plan, steps), plan.groups, stream.dim, plan.width), dtype)
     zeros = zero_sums(plan)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zeros)
-
+    standing = Standing(0, state, trace, totals)
     # Steps at the ends of blocks.
-    moments = -(-np.linspace(0, steps, (snapshots or 0) + 1)[1:] // plan.block) * plan.block
-    pending = np.unique(np.minimum(moments, steps)).astype(int).tolist() if snapshots else []
-    history: list[Snapshot] = []
-    done, began = 0, time.perf_counter()
+    ends = -(-np.linspace(0, steps, (snapshots or 0) + 1)[1:] // plan.block) * plan.block
+    moments = np.unique(np.minimum(ends, steps)).astype(int).tolist() if snapshots else []
+    survivor = None if checkpoint is None else Survivor(checkpoint, learner, stream, plan, seed, steps, state)
+    if survivor is not None:
+        standing = survivor.standing(standing, moments)
+
+    resumed, began = standing.done, time.perf_counter()
     call, longest = 1, max(1, min(CALL_COUNTS * thin // chains, CALL_STEPS) // plan.block)
     try:
         with progress_bar(label or learner.name, steps, chains, progress) as report, interrupts() as interrupted:
-            while done < steps and not interrupted():
-                called, first = time.perf_counter(), done == 0
-                until = min(done + call * plan.block, *pending[:1], steps)
-                advanced = advance(plan, stream.data, state, trace, zeros, np.int32(until))
-                totals = _add(plan, totals, advanced[2], until - done)
-                (state, trace), done = advanced[:2], until
-                if pending and done == pending[0]:
-                    pending.pop(0)
-                    positions, histogram = chain_axis(plan, state.positions), _counted(plan, totals, done)[0]
-                    history.append(Snapshot(done, positions, histogram))
-                report(done)
+            while standing.done < steps and not interrupted():
+                called, first = time.perf_counter(), standing.done == resumed
+                until = min(standing.done + call * plan.block, *moments[len(standing.history) :][:1], steps)
+                standing = _advanced(plan, stream, standing, zeros, until, moments)
+                report(standing.done)
                 # The first call also compiles: its seconds say nothing.
                 call = 1 if first else _next_call(call, time.perf_counter() - called, longest, plan.accelerator)
+                if survivor is not None:
+                    survivor.keep(standing)
     except jax.errors.JaxRuntimeError:
         if stream.failures:
             raise stream.failures.pop() from None
         raise
-    if done < steps:
-        sentences.append(f"interrupted after {done} of {steps} steps; the result is of those.")
+    if survivor is not None and standing.done > resumed:
+        survivor.keep(standing, now=True)
+    if standing.done < steps:
+        sentences.append(f"interrupted after {standing.done} of {steps} steps; the result is of those.")
     seconds = time.perf_counter() - began
-    result = _finish(plan, learner, stream.shown, state, trace, totals, done, seconds, done < steps, sentences)
-    result.history = history
+    rate = (standing.done - resumed) * chains / max(seconds, 1e-9)
+    result = _finish(plan, learner, stream.shown, standing, seconds, rate, standing.done < steps, sentences)
     for sentence in result.warnings:
         warnings.warn(f"{label or learner.name}: {sentence}", OnlookerWarning, stacklevel=2)
     return result
+
+
+def _advanced(plan: Plan, stream: Stream, standing: Standing, zeros: Sums, until: int, moments: list[int]) -> Standing:
+    """The run at step ``until``, with what it was like there if that is one of its moments."""
+    state, trace, sums = advance(plan, stream.data, standing.state, standing.trace, zeros, np.int32(until))
+    totals = _add(plan, standing.totals, sums, until - standing.done)
+    history = standing.history
+    if until in moments:
+        history = (*history, Moment(until, state.positions, totals))
+    return Standing(until, state, trace, totals, history)
 
 
 def _next_call(blocks: int, seconds: float, longest: int, accelerator: bool) -> int:
@@ -305,14 +322,13 @@ def _finish(
     plan: Plan,
     learner: InverseLearner,
     shown: int | None,
-    state: State,
-    trace: Any,
-    totals: Sums,
-    done: int,
+    standing: Standing,
     seconds: float,
+    rate: float,
     interrupted: bool,
     sentences: list[str],
 ) -> Chains:
+    done, state, trace, totals, history = standing
     histogram, marginals = _counted(plan, totals, done)
     mean, covariance = Moments().mean_and_covariance(totals.moments, np.asarray(state.about, float))
     first = plan.burn_in // plan.trace_every
@@ -322,7 +338,7 @@ def _finish(
         **reported(dict(zip(plan.reports, chain_axis(plan, totals.info).T, strict=True)), max(done, 1)),
         "rhat": rhat(samples),
         "lost_chains": int(np.count_nonzero(~np.isfinite(positions).all(axis=1))),
-        "chain_steps_per_second": done * plan.chains / max(seconds, 1e-9),
+        "chain_steps_per_second": rate,
     }
     return Chains(
         learner=learner.name,
@@ -340,4 +356,8 @@ def _finish(
         covariance=covariance,
         diagnostics=diagnostics,
         warnings=[*sentences, *warn_about_chains(diagnostics, learner, plan.chains, shown)],
+        history=[
+            Snapshot(moment.done, chain_axis(plan, moment.positions), _counted(plan, moment.totals, moment.done)[0])
+            for moment in history
+        ],
     )

@@ -71,7 +71,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
         onlooker.Observer.load(bad)
     for other in (b"", b"PK\3\4", b"\x80\x04K\x01.", b"onlooker Chains 1\n"):
         bad.write_bytes(other)
-        with pytest.raises(ValueError, match="is not the state of an Observer"):
+        with pytest.raises(ValueError, match="does not hold the state of any Observer"):
             onlooker.Observer.load(bad)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         onlooker.Observer.load(tmp_path / "nothing")
