@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_floats", "as_places", "as_policy", "check_positive", "check_share", "check_whole"]
+__all__ = ["as_floats", "as_places", "as_policy", "check_positive", "check_share", "check_whole", "in_short"]
 
 # How far from probabilities a policy in single precision may be.
 ROUNDING = 1e-4
+# Characters of what a file holds, or of what a parser says about it, that a sentence repeats.
+LONGEST = 160
 
 
 def check_positive(**numbers: float) -> None:
@@ -33,6 +35,13 @@ def check_whole(**numbers: float) -> None:
         real = isinstance(number, Real) and not isinstance(number, bool)
         if not (real and number >= 1 and number == int(number)):
             raise ValueError(f"{name} is {number!r}; it must be a whole number from 1.")
+
+
+def in_short(said: Any) -> str:
+    """What an error says, or something that was read, as part of a sentence: one line, not too long."""
+    lines = str(said).strip().splitlines()
+    text = lines[0].rstrip(".") if lines else type(said).__name__
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def as_places(x: Any, dim: int) -> np.ndarray:

@@ -4,8 +4,8 @@ Columns are ``point`` and ``gradient``, lists of equal length, or ``point_0``, `
 ``learning_rate`` may be there. In .npz the keys are in the plural: ``points``, ``gradients``, ``agents``, ``times``.
 """
 
+import contextlib
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+
+from onlooker import npz
+from onlooker.check import in_short
 
 __all__ = ["Rows", "UnreadableError", "metadata", "pieces", "row_count", "suffixes"]
 
@@ -51,12 +54,7 @@ def metadata(path: Path) -> dict[str, str]:
         return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
     if path.suffix == ".npz":
         with _npz(path) as arrays:
-            try:
-                words = {name: arrays[name] for name in NPZ_WORDS if name in arrays}
-            except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-                raise UnreadableError(
-                    f"{path} has words about itself that cannot be read ({_first_line(error)})."
-                ) from None
+            words = {name: _array(path, arrays, name) for name in NPZ_WORDS if name in arrays}
             return {name: str(word) for name, word in words.items() if word.ndim == 0}
     return {}
 
@@ -79,7 +77,7 @@ def _parquet(path: Path) -> pyarrow.parquet.ParquetFile:
         return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         _raise_if_it_may_pass(error)
-        raise UnreadableError(f"{path} is not a whole Parquet file ({_first_line(error)}).") from None
+        raise UnreadableError(f"{path} is not a whole Parquet file ({in_short(error)}).") from None
 
 
 def _of_parquet(path: Path) -> Iterator[Rows]:
@@ -91,7 +89,7 @@ def _of_parquet(path: Path) -> Iterator[Rows]:
                 yield _rows(path, batch)
         except (pa.ArrowException, OSError) as error:
             _raise_if_it_may_pass(error)
-            raise UnreadableError(f"{path} is damaged ({_first_line(error)}).") from None
+            raise UnreadableError(f"{path} is damaged ({in_short(error)}).") from None
 
 
 def _piece(schema: pa.Schema, names: list[str]) -> int:
@@ -119,17 +117,26 @@ def _of_csv(path: Path) -> Iterator[Rows]:
     except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         _raise_if_it_may_pass(error)
         raise UnreadableError(
-            f"{path} is not a CSV file with a header and one row per line ({_first_line(error)})."
+            f"{path} is not a CSV file with a header and one row per line ({in_short(error)})."
         ) from None
 
 
-def _npz(path: Path) -> Any:
-    if not zipfile.is_zipfile(path):
-        raise UnreadableError(f"{path} is not a whole .npz file; save one with np.savez(path, points=…, gradients=…).")
+@contextlib.contextmanager
+def _npz(path: Path) -> Iterator[npz.Archive]:
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UnreadableError(f"{path} is not a whole .npz file ({_first_line(error)}).") from None
+        with npz.opened(path) as arrays:
+            yield arrays
+    except npz.BrokenArchiveError as error:
+        raise UnreadableError(
+            f"{path} is not a whole .npz file ({error}); save one with np.savez(path, points=…, gradients=…)."
+        ) from None
+
+
+def _array(path: Path, arrays: npz.Archive, name: str) -> np.ndarray:
+    try:
+        return arrays[name]
+    except npz.BrokenArchiveError as error:
+        raise UnreadableError(f"{path} has an array {name} that cannot be read ({error}).") from None
 
 
 def _of_npz(path: Path) -> Iterator[Rows]:
@@ -138,15 +145,8 @@ def _of_npz(path: Path) -> Iterator[Rows]:
             raise ValueError(f"{path} has no array points, but {_listed(file)}; np.savez(path, points=…, gradients=…).")
         found: dict[str, np.ndarray | None] = dict.fromkeys(NPZ_NAMES.values())
         for name in (*NPZ_NAMES, "learning_rate"):
-            if name not in file:
-                continue
-            try:
-                values = file[name]
-            except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-                raise UnreadableError(
-                    f"{path} has an array {name} that cannot be read ({_first_line(error)})."
-                ) from None
-            found[NPZ_NAMES.get(name, name)] = values
+            if name in file:
+                found[NPZ_NAMES.get(name, name)] = _array(path, file, name)
     point = found["point"]
     assert point is not None
     count = len(point) if point.ndim else 0
@@ -244,6 +244,8 @@ def _matrix(path: Path, name: str, batch: pa.RecordBatch) -> np.ndarray | None:
 def _column(path: Path, name: str, values: pa.Array) -> np.ndarray:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if pa.types.is_nested(values.type):
+        raise ValueError(f"{path} has {values.type} in {name}, where one value belongs in every row.")
     found = values.to_numpy(zero_copy_only=False)
     if name == "agent":
         if values.null_count:
@@ -254,8 +256,3 @@ def _column(path: Path, name: str, values: pa.Array) -> np.ndarray:
     if found.dtype.kind not in "fiub":
         raise ValueError(f"{path} has something else than numbers in {name} ({values.type}).")
     return found if found.dtype.kind == "f" else found.astype(float)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

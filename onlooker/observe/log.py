@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from onlooker.check import check_positive
+from onlooker.check import check_positive, in_short
 from onlooker.observe import formats
 from onlooker.observe.formats import Rows, UnreadableError
 from onlooker.observe.observation import Observations, observe
@@ -84,7 +84,7 @@ def _about(path: Path, words: dict[str, str], dim: int, name: str) -> About:
         try:
             return None if words.get(key) in (None, "", "None") else float(words[key])
         except ValueError:
-            raise ValueError(f"{path} says {key} is {words[key]!r}, which is no number.") from None
+            raise ValueError(f"{path} says {key} is {in_short(repr(words[key]))}, which is no number.") from None
 
     if (version := number("onlooker")) is not None and version > FORMAT:
         raise ValueError(
@@ -92,7 +92,7 @@ def _about(path: Path, words: dict[str, str], dim: int, name: str) -> About:
         )
     direction = words.get("direction", "ascent").strip().lower()
     if direction not in DIRECTIONS:
-        raise ValueError(f"{path} says direction is {direction!r}; it can be {' or '.join(DIRECTIONS)}.")
+        raise ValueError(f"{path} says direction is {in_short(repr(direction))}; it can be {' or '.join(DIRECTIONS)}.")
     if (said := number("dimension")) is not None and said != dim:
         raise ValueError(f"{path} says dimension is {said:g} but holds points of {dim}.")
     learning_rate, optimiser = number("learning_rate"), None
@@ -105,7 +105,7 @@ def _about(path: Path, words: dict[str, str], dim: int, name: str) -> About:
             optimiser = as_optimiser(words.get("optimiser"), **settings)
             optimiser = replace(optimiser, nesterov=nesterov or optimiser.nesterov)
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise ValueError(f"{path}: {in_short(error)}.") from None
     return About(words.get("log", name), dim, learning_rate, optimiser, direction, words.get("source", ""))
 
 
@@ -245,14 +245,17 @@ class Log:
         if not any(map(len, columns[0])):
             raise NoRowsError(f"{self.path} holds no rows; wait until something has been written.")
         points, gradients, agents, times, rates = (_joined(self.path, column) for column in columns)
-        seen = observe(
-            points,
-            gradients,
-            agents=agents,
-            times=times,
-            learning_rate=rates if gradients is None else None,
-            optimiser=self.about.optimiser,
-        )
+        try:
+            seen = observe(
+                points,
+                gradients,
+                agents=agents,
+                times=times,
+                learning_rate=rates if gradients is None else None,
+                optimiser=self.about.optimiser,
+            )
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from None
         notes = list(seen.notes)
         if gradients is None and self.about.optimiser is None:
             notes.append("nobody wrote down the optimiser: steps were taken for those of plain SGD.")
@@ -299,7 +302,8 @@ def open_log(
     torn: set[str] = set()
     for file in files:
         try:
-            words, first = formats.metadata(file), next(formats.pieces(file), None)
+            words = formats.metadata(file)
+            first = next((rows for rows in formats.pieces(file) if len(rows.points)), None)
         except (UnreadableError, FileNotFoundError) as error:
             if not place.is_dir():
                 raise

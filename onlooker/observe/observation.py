@@ -97,9 +97,11 @@ def observe(
 
     notes: list[str] = []
     if gradients is None:
-        rows, gradient_rows, notes = gradients_from_iterates(
-            point_rows, agent_rows, time_rows, learning_rate, as_optimiser(optimiser)
-        )
+        # What becomes too large is refused below, like what is not finite to begin with.
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows, gradient_rows, notes = gradients_from_iterates(
+                point_rows, agent_rows, time_rows, learning_rate, as_optimiser(optimiser)
+            )
         if learning_rate is None:
             notes.append("learning_rate is unknown: gradients, and so R, are in units of the learners' step size ε.")
         point_rows = point_rows[rows]
