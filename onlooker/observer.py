@@ -19,7 +19,7 @@ from zlib import crc32
 
 import numpy as np
 
-from onlooker.check import as_places, check_share, check_whole
+from onlooker.check import as_places, check_share, check_whole, in_short
 from onlooker.checkpoint import packed, read, write
 from onlooker.field.ridge import fit_ridge
 from onlooker.field.smooth import SmoothPotential, SmoothSums, begin_smooth
@@ -238,7 +238,12 @@ class Observer:
     @classmethod
     def load(cls, path: Any) -> "Observer":
         """An observer that was saved; it goes on as if nothing had happened."""
-        return unpack(cls, read(Path(path), "Observer"))
+        arrays = read(Path(path), "Observer")
+        try:
+            return unpack(cls, arrays)
+        except Exception as error:
+            # Whole, but made by somebody else: a field that is missing or strange can fail anywhere.
+            raise ValueError(f"{path} does not hold what an Observer has learnt ({in_short(error)}).") from None
 
     def reward(self, x: Any) -> np.ndarray:
         """R̂ at x (n, dim), up to a constant; nan where no learner was, and everywhere just after a jump."""

@@ -60,7 +60,11 @@ def unpack(kind: Any, flat: dict[str, np.ndarray]) -> Any:
         kinds = [of[0]] * count if of[-1] is Ellipsis else of
         return tuple(unpack(one, _inner(flat, str(number))) for number, one in enumerate(kinds))
     value = flat[""]
-    return kind(value.item()) if kind in (int, float, str, bool) else value
+    if kind in (int, float, str, bool):
+        return kind(value.item())
+    if value.dtype.kind not in "biuf":
+        raise ValueError(f"an array is of {value.dtype}, not of numbers")
+    return value
 
 
 def _chosen(kinds: list[Any], flat: dict[str, np.ndarray]) -> Any:
