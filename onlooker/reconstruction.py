@@ -1,5 +1,6 @@
 """What a reconstruction is: samples, a reward with error bars, numbers and sentences about them; saved and loaded."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -12,7 +13,7 @@ import numpy as np
 import xarray
 from scipy.optimize import minimize
 
-from onlooker.check import as_places
+from onlooker.check import as_places, in_short
 from onlooker.coordinates import Coordinates, by_name
 from onlooker.field.ridge import RidgePotential
 from onlooker.field.smooth import SmoothPotential
@@ -28,6 +29,10 @@ Potential = SmoothPotential | RidgePotential
 FORMAT = "onlooker reconstruction 1"
 # Its name in the folder of a command's result.
 STORE = "result.zarr"
+# The file that makes a folder a store.
+ROOT = "zarr.json"
+# Bytes that any result may have, and those that a byte on the disk can stand for.
+FEW_BYTES, MOST_UNPACKED = 1 << 26, 1000
 # Places per axis of a picture.
 PLOTTED = 120
 # Coordinates that have a curve of their own.
@@ -216,6 +221,7 @@ class Reconstruction:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-", ignore_cleanup_errors=True) as scratch:
             written = Path(scratch) / "result"
             tree.to_zarr(written, mode="w", consolidated=False)
+            _sign(written)
             if path.exists():
                 os.replace(path, Path(scratch) / "older")
             os.replace(written, path)
@@ -239,11 +245,23 @@ def load(folder: Any) -> Reconstruction:
     if not _is_ours(path):
         packed = " An archive must be unpacked first." if path.suffix == ".zip" else ""
         raise ValueError(f"{path} holds no reconstruction; give the folder that one was saved in.{packed}")
-    with xarray.open_datatree(path, engine="zarr", consolidated=False) as opened:
+    digest = _attributes(path).get("digest")
+    if digest is not None and digest != _digest(path):
+        raise ValueError(f"{path} is damaged: its content is not what was written; use a copy, or make it again.")
+    try:
+        return _checked(_read(path))
+    except Exception as error:
+        # Zarr, its codecs and xarray each fail in their own ways.
+        raise ValueError(f"{path} is damaged ({in_short(error)}); use a copy, or make it again.") from None
+
+
+def _read(path: Path) -> Reconstruction:
+    with xarray.open_datatree(path, engine="zarr", consolidated=False, zarr_format=3) as opened:
+        promised, there = sum(node.nbytes for node in opened.subtree), sum(map(_size, _files(path)))
+        if promised > FEW_BYTES + MOST_UNPACKED * there:
+            raise ValueError(f"its arrays promise {promised} bytes and there are {there}")
         tree = opened.load()
-    fit = None
-    if "fit" in tree.children:
-        fit = _fit(tree["fit"].to_dataset())
+    fit = _fit(tree["fit"].to_dataset()) if "fit" in tree.children else None
     observed = tree["observed_data"].data_vars if "observed_data" in tree.children else {}
     return Reconstruction(
         tree.attrs["method"],
@@ -255,6 +273,58 @@ def load(folder: Any) -> Reconstruction:
         observed={str(name): value.values for name, value in observed.items()},
         coordinates=by_name(*json.loads(tree.attrs["policies"])) if "policies" in tree.attrs else None,
     )
+
+
+def _checked(result: Reconstruction) -> Reconstruction:
+    """What was read, if it is of one piece: its parts have the right kinds and dimensions."""
+    samples, said = result.samples, result.warnings
+    if samples.ndim != 3 or not samples.size or samples.dtype.kind != "f" or not np.isfinite(samples).all():
+        raise ValueError(f"its samples are of shape {samples.shape}, {samples.dtype}, or not finite")
+    if not isinstance(result.diagnostics, dict) or not isinstance(result.method, str):
+        raise ValueError("its diagnostics or its method are missing")
+    if not (isinstance(said, list) and all(isinstance(warning, str) for warning in said)):
+        raise ValueError("its warnings are no sentences")
+    if result.coordinates is not None and result.coordinates.dim != result.dim:
+        raise ValueError(f"its policies have {result.coordinates.dim} coordinates and its samples {result.dim}")
+    for name, rows in result.observed.items():
+        if rows.ndim != 2 or rows.shape[1] != result.dim or rows.dtype.kind != "f":
+            raise ValueError(f"what was observed, {name}, is of shape {rows.shape}, {rows.dtype}")
+    place = samples[0, :1].astype(float)
+    with np.errstate(all="raise", under="ignore"):
+        if result.potential is not None:
+            result.potential.error(place)
+        if result.potential is not None or result.estimate is not None:
+            result.reward(place)
+    return result
+
+
+def _files(path: Path) -> list[Path]:
+    """All that Zarr wrote; what others may have put beside it does not count."""
+    inside = [(one, one.relative_to(path).parts) for one in path.rglob("*")]
+    return sorted(one for one, parts in inside if (parts[-1] == "zarr.json" or "c" in parts) and one.is_file())
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
+
+
+def _digest(path: Path) -> str:
+    """Of a store's files and of what it says about itself."""
+    found = hashlib.sha256()
+    about = {name: word for name, word in _attributes(path).items() if name != "digest"}
+    found.update(json.dumps(about, sort_keys=True).encode())
+    for file in _files(path):
+        if file != path / ROOT:
+            content = file.read_bytes()
+            found.update(f"\n{file.relative_to(path).as_posix()} {len(content)}\n".encode() + content)
+    return found.hexdigest()
+
+
+def _sign(path: Path) -> None:
+    """Write a store's digest into it."""
+    tree = json.loads((path / ROOT).read_text(encoding="utf-8"))
+    tree["attributes"]["digest"] = _digest(path)
+    (path / ROOT).write_text(json.dumps(tree, indent=2), encoding="utf-8")
 
 
 def _dataset(flat: dict[str, np.ndarray], kind: str) -> xarray.Dataset:
@@ -278,9 +348,14 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=float)
 
 
-def _is_ours(path: Path) -> bool:
+def _attributes(path: Path) -> dict[str, Any]:
+    """What a store says about itself; nothing, if it is none."""
     try:
-        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
-    except (OSError, ValueError, KeyError):
-        return False
-    return attributes.get("format") == FORMAT
+        attributes = json.loads((path / ROOT).read_text(encoding="utf-8"))["attributes"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def _is_ours(path: Path) -> bool:
+    return _attributes(path).get("format") == FORMAT
