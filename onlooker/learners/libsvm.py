@@ -6,19 +6,24 @@ it is in neither; its sum is checked wherever it comes from.
 
 import bz2
 import hashlib
-import math
 import os
 from pathlib import Path
 
 import numpy as np
 import pooch
 
+from onlooker.check import in_short
+
 __all__ = ["Table", "a9a", "read"]
 
 A9A_ADDRESS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/a9a"
 A9A_SHA256 = "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"
-# A table of more would not fit in memory.
+# A table of more would not fit in memory; nor would what a small .bz2 may unpack to.
 MOST_FEATURES = 100_000
+MOST_NUMBERS = 1 << 29
+MOST_BYTES = 1 << 30
+PIECE = 1 << 20
+LARGEST = float(np.finfo(np.float32).max)
 A9A_ROWS, A9A_FEATURES = 32_561, 123
 
 Table = tuple[np.ndarray, np.ndarray]
@@ -31,8 +36,8 @@ def read(path: str | Path, features: int | None = None) -> Table:
         return _parse(_content(path).decode(), features)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror or error}); give a LIBSVM text file.") from None
-    except (EOFError, UnicodeDecodeError, ValueError) as error:
-        raise ValueError(f"{path} is not in LIBSVM format ({error}).") from None
+    except (EOFError, ValueError) as error:
+        raise ValueError(f"{path} is not in LIBSVM format ({in_short(error)}).") from None
 
 
 def a9a() -> Table:
@@ -66,7 +71,20 @@ def _download(folder: str | None) -> str:
 
 
 def _content(path: Path) -> bytes:
-    return bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else path.read_bytes()
+    if path.suffix != ".bz2":
+        return path.read_bytes()
+    content = bytearray()
+    with bz2.open(path) as file:
+        while piece := file.read(PIECE):
+            content += piece
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
+    return bytes(content)
+
+
+def _fits(number: float) -> bool:
+    """Whether it is a number in single precision."""
+    return abs(number) <= LARGEST
 
 
 def _parse(text: str, features: int | None) -> Table:
@@ -80,17 +98,22 @@ def _parse(text: str, features: int | None) -> Table:
             continue
         for entry in words[1:]:
             column, separator, value = entry.partition(":")
-            if not separator or not 1 <= int(column) <= MOST_FEATURES or not math.isfinite(float(value)):
+            if not separator or not 1 <= int(column) <= MOST_FEATURES or not _fits(float(value)):
                 raise ValueError(f"row {len(labels) + 1} has the entry {entry!r}; write feature:value, from 1")
             rows.append(len(labels))
             columns.append(int(column) - 1)
             values.append(float(value))
         labels.append(float(words[0]))
+        if not _fits(labels[-1]):
+            raise ValueError(f"row {len(labels)} has the label {words[0]!r}; give a number")
     if not labels:
         raise ValueError("it has no rows")
     widest = max(columns, default=-1) + 1
     if features is not None and widest > features:
         raise ValueError(f"it has {widest} features, more than {features}")
-    table = np.zeros((len(labels), widest if features is None else features), np.float32)
+    width = widest if features is None else features
+    if len(labels) * width > MOST_NUMBERS:
+        raise ValueError(f"it is a table of {len(labels)} rows and {width} features, which is too large")
+    table = np.zeros((len(labels), width), np.float32)
     table[rows, columns] = values
     return table, np.asarray(labels, np.float32)

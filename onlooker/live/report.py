@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from onlooker.check import in_short
 from onlooker.paper.rows import METRICS, in_words, lies_in
 from onlooker.reconstruction import STORE, Reconstruction, load
 from onlooker.summary import SUMMARY
@@ -152,7 +153,7 @@ def write_report(result: Any, out: Any = None) -> Path:
     if (folder / METRICS).is_file():
         report, place = _of_example(folder), folder
     elif (folder / STORE).exists():
-        report, place = _of_reconstruction(folder / STORE, _read(folder / SUMMARY)), folder
+        report, place = _of_reconstruction(folder / STORE, _summary(folder / SUMMARY)), folder
     else:
         report, place = _of_reconstruction(folder, {}), folder.parent
     path = place / REPORT if out is None else Path(out)
@@ -160,7 +161,8 @@ def write_report(result: Any, out: Any = None) -> Path:
         raise ValueError(f"--out {path} is a folder; give the name of a file, such as {path / REPORT}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(_rendered(report), encoding="utf-8")
+    # What is no character, from a damaged file, is shown as its number.
+    temporary.write_text(_rendered(report), encoding="utf-8", errors="backslashreplace")
     temporary.replace(path)
     return path
 
@@ -170,11 +172,21 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); make the result again.") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({in_short(error)}); make the result again.") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not what Onlooker writes; give the folder of a result.")
     return content
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """What summary.json says of where a result comes from."""
+    content = _read(path)
+    words = {name: word for name, word in content.items() if name in ("log", "source", "command", "about")}
+    about = words.get("about", {})
+    if not isinstance(about, dict) or not all(isinstance(word, str) for name, word in words.items() if name != "about"):
+        raise ValueError(f"{path} is not what Onlooker writes: its log, command or about is strange.")
+    return words
 
 
 def _of_reconstruction(store: Path, summary: dict[str, Any]) -> Report:
@@ -244,11 +256,15 @@ def _numbers(diagnostics: dict[str, Any]) -> Table:
 def _of_example(folder: Path) -> Report:
     metrics = _read(folder / METRICS)
     try:
-        name, rows = metrics["example"], metrics["rows"]
-        within = sum(row["within"] for row in rows)
-        tables = [_measured(rows), _settings(rows)]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / METRICS} is not what Onlooker writes ({error!r}).") from None
+        return _of_metrics(folder, metrics)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"{folder / METRICS} is not what Onlooker writes ({in_short(repr(error))}).") from None
+
+
+def _of_metrics(folder: Path, metrics: dict[str, Any]) -> Report:
+    name, rows = str(metrics["example"]), metrics["rows"]
+    within = sum(bool(row["within"]) for row in rows)
+    tables = [_measured(rows), _settings(rows)]
     doubts = [f"{row['name']} is outside the range it must lie in." for row in rows if not row["within"]]
     if metrics.get("interrupted"):
         doubts.insert(0, "it was interrupted: rows are missing.")
@@ -260,12 +276,12 @@ def _of_example(folder: Path) -> Report:
     preset = f", preset {metrics['preset']}" if metrics.get("preset") else ""
     made = f"onlooker reproduce {name}" + (f" --preset {metrics['preset']}" if metrics.get("preset") else "")
     return Report(
-        title=EXAMPLES.get(name, str(name)),
+        title=EXAMPLES.get(name, name),
         lead=f"{within} of {len(rows)} rows within their ranges; seed {metrics.get('seed')}{preset}.",
         doubts=doubts,
         pictures=pictures,
         tables=tables,
-        commands=[metrics.get("command", f"{made} --seed {metrics.get('seed')}")],
+        commands=[str(metrics.get("command", f"{made} --seed {metrics.get('seed')}"))],
     )
 
 
@@ -273,7 +289,7 @@ def _measured(rows: list[dict[str, Any]]) -> Table:
     cells = []
     for row in rows:
         for number, (metric, limits) in enumerate(row["accept"].items()):
-            value, name = float(row[metric]), row["name"] if number == 0 else ""
+            value, name = float(row[metric]), str(row["name"]) if number == 0 else ""
             verdict = Cell("within", "within") if lies_in(value, limits) else Cell("OUTSIDE", "outside")
             measured = Cell(f"{value:.4f}", "number"), Cell(in_words(limits), "number")
             cells.append((Cell(name), Cell(metric), *measured, verdict))
@@ -284,7 +300,7 @@ def _settings(rows: list[dict[str, Any]]) -> Table:
     """All that a row holds beside its name and what is in the first table."""
     cells = [
         (
-            Cell(row["name"]),
+            Cell(str(row["name"])),
             Cell(", ".join(f"{name} {_short(value)}" for name, value in row.items() if name not in shown)),
         )
         for row in rows
