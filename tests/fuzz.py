@@ -1,0 +1,654 @@
+"""Files that are almost right: valid ones, damaged in many ways, for everything that opens a user's file.
+
+    python -m tests.fuzz READER INPUTS [SEED]
+
+A process of its own for the long runs: a parser that crashes takes only this one with it. What is read must be whole
+and usable, or refused in one sentence that names the file; nothing may ask for more than MOST_MEMORY.
+"""
+
+import bz2
+import contextlib
+import dataclasses
+import datetime
+import functools
+import hashlib
+import io
+import json
+import re
+import resource
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+import onlooker
+from onlooker import reconstruction
+from onlooker.learners import libsvm
+from onlooker.live import report
+from onlooker.paper.rows import Row, at_most, write_metrics
+from onlooker.reward.accumulate import Histogram
+from onlooker.reward.estimate import RewardEstimate
+from onlooker.store import pack
+
+MOST_MEMORY = 1 << 30
+# Seconds that an input may take, on a machine that has other things to do.
+MOST_SECONDS = 10.0
+LONGEST_SENTENCE = 1000
+
+Random = np.random.Generator
+Files = dict[str, bytes]
+Change = Callable[[bytes, Random], bytes]
+
+POINTS = np.random.default_rng(0).standard_normal((30, 2))
+COLUMNS = {"points": POINTS, "gradients": -POINTS, "agents": np.arange(30) // 10, "times": np.arange(30) % 10.0}
+TOKENS = (
+    *("", "0", "-1", "1.5", "nan", "-inf", "1e400", "1e-400", "99999999999999999999", "0x10", "1_0", "٣", "\u2028"),
+    *("true", "null", "[]", "{}", "[[1]]", '"', "'", ",", ":", "\n", "\r", "\0", "\ufeff", "é", "#", " ", "\t"),
+    *("point", "point_0", "point_9", "gradient_1", "agent", "time", "learning_rate", "9" * 5000, "[" * 3000),
+)
+VALUES = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1.5,
+        1e308,
+        10**30,
+        -(10**30),
+        float("nan"),
+        float("inf"),
+        "",
+        "x",
+        "9" * 5000,
+        "\ud800",
+    ),
+    *([], {}, [1], [[]], {"x": 1}, [None], ["x"], {"": None}, [1, 2, 3], 2**31, 2**40, 2**63, "NaN", "9" * 5000),
+)
+
+
+class Reader(NamedTuple):
+    """What opens files: valid ones by name, how they may be changed, and what is done with them."""
+
+    valid: list[Files]
+    changes: list[Change]
+    read: Callable[[Path], None]
+    # Puts right, in changed files, what would give every change away.
+    mend: Callable[[Files], Files] = lambda files: files
+
+
+class Outcome(NamedTuple):
+    inputs: int
+    accepted: int
+    refused: int
+    # What should not have happened, by kind, with an example.
+    other: dict[str, str]
+    slowest: float
+    seconds: float
+
+
+def flipped(content: bytes, random: Random) -> bytes:
+    found = bytearray(content)
+    for place in random.integers(len(content), size=random.integers(1, 9)):
+        found[place] ^= 1 << random.integers(8)
+    return bytes(found)
+
+
+def cut(content: bytes, random: Random) -> bytes:
+    return content[: random.integers(len(content))]
+
+
+def _piece(content: bytes, random: Random) -> tuple[int, int]:
+    first = int(random.integers(len(content)))
+    return first, first + int(random.geometric(0.05))
+
+
+def without_a_piece(content: bytes, random: Random) -> bytes:
+    first, last = _piece(content, random)
+    return content[:first] + content[last:]
+
+
+def with_a_piece_twice(content: bytes, random: Random) -> bytes:
+    first, last = _piece(content, random)
+    return content[:last] + content[first:]
+
+
+def with_a_piece_elsewhere(content: bytes, random: Random) -> bytes:
+    first, last = _piece(content, random)
+    rest, place = content[:first] + content[last:], int(random.integers(len(content)))
+    return rest[:place] + content[first:last] + rest[place:]
+
+
+def with_noise(content: bytes, random: Random) -> bytes:
+    place = int(random.integers(len(content)))
+    return content[:place] + random.bytes(int(random.geometric(0.05))) + content[place:]
+
+
+def with_a_number(content: bytes, random: Random) -> bytes:
+    """A huge or negative one, where there may be a length."""
+    number = random.choice([0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1])
+    width = int(random.choice([1, 2, 4, 8]))
+    place = int(random.integers(len(content)))
+    return content[:place] + (int(number) % 256**width).to_bytes(width, "little") + content[place + width :]
+
+
+def nothing_like_it(content: bytes, random: Random) -> bytes:
+    return b"" if random.random() < 0.1 else random.bytes(int(random.integers(1, 200)))
+
+
+BYTES = [flipped, cut, without_a_piece, with_a_piece_twice, with_a_piece_elsewhere, with_noise, with_a_number]
+
+
+def tokens_changed(content: bytes, random: Random) -> bytes:
+    words = re.findall(r"\w+|\s+|.", content.decode(errors="surrogateescape"))
+    for _ in range(random.integers(1, 4)):
+        one, other = random.integers(len(words), size=2)
+        match random.integers(5):
+            case 0:
+                words[one] = str(random.choice(TOKENS))
+            case 1:
+                words[one], words[other] = words[other], words[one]
+            case 2:
+                words[one] = ""
+            case 3:
+                words[one] = words[one] * int(random.integers(2, 5))
+            case 4:
+                words[one] = words[other]
+    return "".join(words).encode(errors="surrogateescape")
+
+
+def lines_changed(content: bytes, random: Random) -> bytes:
+    lines = content.splitlines(keepends=True)
+    one, other = random.integers(len(lines), size=2)
+    match random.integers(3):
+        case 0:
+            lines[one], lines[other] = lines[other], lines[one]
+        case 1:
+            del lines[one]
+        case 2:
+            lines.insert(one, lines[other])
+    return b"".join(lines)
+
+
+TEXT = [*BYTES, nothing_like_it, *[tokens_changed] * 5, *[lines_changed] * 2]
+
+
+def fields_changed(content: bytes, random: Random) -> bytes:
+    """JSON with another value, or none, somewhere."""
+    tree = json.loads(content)
+    for _ in range(random.integers(1, 3)):
+        places = list(_places(tree))
+        if not places:
+            break
+        holder, key = places[random.integers(len(places))]
+        match random.integers(4):
+            case 0:
+                del holder[key]
+            case 1:
+                _, other = places[random.integers(len(places))]
+                if isinstance(holder, dict):
+                    holder[str(other)] = holder.pop(key)
+            case _:
+                holder[key] = VALUES[random.integers(len(VALUES))]
+    return json.dumps(tree).encode()
+
+
+def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    for key, value in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
+        yield tree, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
+
+
+JSON = [*TEXT, *[fields_changed] * 12]
+
+
+def packed(change: Change) -> Change:
+    """The same inside a bz2 file."""
+    return lambda content, random: bz2.compress(change(bz2.decompress(content), random))
+
+
+def in_a_member(change: Change) -> Change:
+    """The same inside an archive, whose sums are then right."""
+
+    def inside(content: bytes, random: Random) -> bytes:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        chosen = str(random.choice(list(members)))
+        # The header of an array is its beginning.
+        head = 128 if random.random() < 0.7 else len(members[chosen])
+        members[chosen] = change(members[chosen][:head], random) + members[chosen][head:]
+        if random.random() < 0.1:
+            members.pop(str(random.choice(list(members))))
+        written = io.BytesIO()
+        how = random.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+        with zipfile.ZipFile(written, "w", int(how)) as archive:
+            for name, member in members.items():
+                archive.writestr(name, member)
+        return written.getvalue()
+
+    return inside
+
+
+def strange_array(random: Random) -> np.ndarray:
+    shape = [(30, 2), (30,), (), (0, 2), (30, 0), (30, 2, 1), (2, 30), (29, 2)][random.integers(8)]
+    kind = ["f8", "f4", "f2", "i8", "u1", "?", "c16", "U3", "S3", "M8[s]", "m8[s]", ">f8", "V4", "f8,i4"][
+        random.integers(14)
+    ]
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    if kind == "U3":
+        return random.choice(["", "a", "12", "nan"], size=shape)
+    return np.frombuffer(random.bytes(size), kind).reshape(shape).copy()
+
+
+def other_arrays(content: bytes, random: Random) -> bytes:
+    """An archive of which some arrays have another kind or shape."""
+    with np.load(io.BytesIO(content)) as archive:
+        arrays = dict(archive)
+    for name in random.choice(list(arrays), size=random.integers(1, 3)):
+        arrays[str(name)] = strange_array(random)
+    written = io.BytesIO()
+    np.savez(written, **arrays)
+    return written.getvalue()
+
+
+def strange_column(random: Random) -> pa.Array:
+    number = int(random.integers(12))
+    ones = [
+        lambda: pa.array(random.standard_normal(30), pa.float32()),
+        lambda: pa.array(random.integers(0, 9, 30)),
+        lambda: pa.array(["a", None, "b"] * 10),
+        lambda: pa.array([1.0, None, float("nan")] * 10),
+        lambda: pa.array([[1.0, 2.0], [3.0], []] * 10),
+        lambda: pa.array([[1.0, None], [3.0, 4.0], None] * 10),
+        lambda: pa.array([{"x": 1}] * 30),
+        lambda: pa.array([b"\xff\xfe"] * 30),
+        lambda: pa.array([datetime.datetime(2020, 1, 1)] * 30),
+        lambda: pa.array([True, False, None] * 10).dictionary_encode(),
+        lambda: pa.nulls(30),
+        lambda: pa.array([[["a"]]] * 30, pa.large_list(pa.list_(pa.string()))),
+    ]
+    return ones[number]()
+
+
+def other_columns(content: bytes, random: Random) -> bytes:
+    """A Parquet file of which some columns have another kind, another name or nothing in them."""
+    table = pa.parquet.read_table(io.BytesIO(content))
+    for _ in range(random.integers(1, 3)):
+        column = int(random.integers(table.num_columns))
+        match random.integers(4):
+            case 0 if table.num_rows == 30:
+                table = table.set_column(column, table.column_names[column], strange_column(random))
+            case 1:
+                names = list(table.column_names)
+                names[column] = str(
+                    random.choice(["point", "gradient", "agent", "time", "learning_rate", "point_7", " "])
+                )
+                table = table.rename_columns(names)
+            case 2:
+                table = table.slice(0, int(random.integers(table.num_rows + 1)))
+            case 3:
+                words = dict(table.schema.metadata or {})
+                key = random.choice(["onlooker", "dimension", "direction", "learning_rate", "optimiser", "momentum"])
+                words[str(key).encode()] = str(random.choice(TOKENS)).encode(errors="replace")
+                table = table.replace_schema_metadata(words)
+    written = io.BytesIO()
+    pa.parquet.write_table(table, written)
+    return written.getvalue()
+
+
+def read_log(path: Path) -> None:
+    seen = onlooker.read_log(path)
+    assert len(seen) > 0
+    assert seen.points.shape == seen.gradients.shape == (len(seen), seen.dim)
+    assert np.isfinite(seen.points).all()
+    assert np.isfinite(seen.gradients).all()
+    assert seen.agents is None or seen.agents.shape == (len(seen),)
+    assert seen.times is None or np.isfinite(seen.times).all()
+
+
+def _of_npz() -> Reader:
+    plain, small = io.BytesIO(), io.BytesIO()
+    np.savez(plain, **COLUMNS, direction="descent", learning_rate=0.1)
+    np.savez_compressed(small, points=POINTS, agents=COLUMNS["agents"], learning_rate=0.1, optimiser="sgd")
+    inside = [in_a_member(change) for change in (*BYTES, *[tokens_changed] * 4)]
+    changes = [*BYTES, nothing_like_it, *inside, *[other_arrays] * 6]
+    valid = [{"log.npz": content.getvalue()} for content in (plain, small)]
+    return Reader(valid, changes, lambda folder: read_log(folder / "log.npz"))
+
+
+def _of_csv() -> Reader:
+    header = "agent,time,point_0,point_1,gradient_0,gradient_1"
+    rows = np.column_stack([COLUMNS["agents"], COLUMNS["times"], POINTS, -POINTS])
+    whole, iterates = io.BytesIO(), io.BytesIO()
+    np.savetxt(whole, rows, "%.6g", ",", header=header, comments="")
+    np.savetxt(
+        iterates, rows[:, :4] + [0, 1, 0, 0], "%.6g", ",", header="agent,learning_rate,point_0,point_1", comments=""
+    )
+    valid = [{"log.csv": content.getvalue()} for content in (whole, iterates)]
+    return Reader(valid, TEXT, lambda folder: read_log(folder / "log.csv"))
+
+
+@functools.cache
+def _shards() -> Files:
+    with tempfile.TemporaryDirectory() as folder:
+        with onlooker.LogWriter(folder, rows=10, learning_rate=0.1, optimiser="sgd") as writer:
+            names = [f"agent {agent}" for agent in COLUMNS["agents"]]
+            writer.add_many(POINTS, -POINTS, agents=names, times=COLUMNS["times"])
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+PARQUET = [*BYTES, *BYTES, nothing_like_it, *[other_columns] * 6]
+
+
+def _of_parquet() -> Reader:
+    lists = {"point": POINTS.tolist(), "gradient": (-POINTS).tolist(), "agent": COLUMNS["agents"].astype(str)}
+    flat = {"agent": pa.array(["a", "b"] * 15).dictionary_encode(), "time": COLUMNS["times"], "point_0": POINTS[:, 0]}
+    valid = [{"log.parquet": next(iter(_shards().values()))}]
+    for columns, options in ((lists, {}), (flat, {"compression": "gzip"}), (flat, {"data_page_version": "2.0"})):
+        written = io.BytesIO()
+        pa.parquet.write_table(pa.table(columns), written, **options)
+        valid.append({"log.parquet": written.getvalue()})
+    return Reader(valid, PARQUET, lambda folder: read_log(folder / "log.parquet"))
+
+
+def _of_shards() -> Reader:
+    return Reader([_shards()], PARQUET, read_log)
+
+
+@functools.cache
+def results() -> tuple[onlooker.Reconstruction, ...]:
+    """A fitted potential, an estimate on a grid, and samples alone; tiny."""
+    points = np.random.default_rng(1).standard_normal((1200, 1))
+    fitted = onlooker.reconstruct(points, -points + 0.1, chains=2)
+    samples = fitted.samples[:, :4]
+    fitted = dataclasses.replace(
+        fitted, samples=samples, observed={name: part[:4] for name, part in fitted.observed.items()}
+    )
+    estimate = RewardEstimate(Histogram.of(samples, (np.linspace(-2.0, 2.0, 9),)))
+    numbers = {"beta": 1.0, "observations": 9}
+    gridded = onlooker.Reconstruction("replay", samples, numbers, ["doubt it."], estimate=estimate)
+    alone = onlooker.Reconstruction("replay", samples, numbers, [], coordinates=onlooker.spherical(1, 2))
+    return fitted, gridded, alone
+
+
+def read_result(folder: Path) -> None:
+    result = onlooker.load(folder / "result")
+    chains, draws, dim = result.samples.shape
+    assert chains * draws * dim > 0
+    assert np.isfinite(result.samples).all()
+    assert all(isinstance(warning, str) for warning in result.warnings)
+    assert isinstance(result.diagnostics, dict)
+    if result.potential is not None or result.estimate is not None:
+        assert result.reward(result.samples[0]).shape == (draws,)
+        assert result.explored(result.samples[0]).shape == (draws,)
+
+
+@functools.cache
+def _stored() -> list[Files]:
+    stores = []
+    for result in results():
+        with tempfile.TemporaryDirectory() as folder:
+            saved = result.save(Path(folder) / "result")
+            stores.append(
+                {
+                    str(path.relative_to(folder)): path.read_bytes()
+                    for path in sorted(saved.rglob("*"))
+                    if path.is_file()
+                }
+            )
+    return stores
+
+
+def in_json(change: Change) -> Change:
+    """Of JSON files only; others have their bytes changed."""
+    return lambda content, random: (change if content[:1] == b"{" else flipped)(content, random)
+
+
+def _of_result() -> Reader:
+    return Reader(_stored(), [*BYTES, nothing_like_it, *map(in_json, (tokens_changed, fields_changed))], read_result)
+
+
+def without_digest(files: Files) -> Files:
+    """As an older Onlooker wrote it: nothing gives away what was changed."""
+    root = "result/zarr.json"
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        tree = json.loads(files[root])
+        tree["attributes"].pop("digest", None)
+        return {**files, root: json.dumps(tree).encode()}
+    return files
+
+
+def _of_result_without_digest() -> Reader:
+    changes = [*BYTES, nothing_like_it, *map(in_json, [tokens_changed] * 4 + [fields_changed] * 8)]
+    stores = [without_digest(files) for files in _stored()]
+    return Reader([stores[1], stores[2], stores[1], stores[2], stores[0]], changes, read_result, without_digest)
+
+
+@functools.cache
+def _checkpoints() -> list[Files]:
+    random = np.random.default_rng(0)
+    found = []
+    for dim, forgetting in ((1, None), (4, "adaptive")):
+        live = onlooker.Observer(dim=dim, forgetting=forgetting, chains=2)
+        points = random.standard_normal((130, dim))
+        live.learn_many(points, -points)
+        with tempfile.TemporaryDirectory() as folder:
+            found.append({"state.ckpt": live.save(Path(folder) / "state.ckpt").read_bytes()})
+    return found
+
+
+def read_checkpoint(folder: Path) -> None:
+    live = onlooker.Observer.load(folder / "state.ckpt")
+    assert live.dim >= 1
+    assert live.seen >= 0
+    assert pack(live)
+
+
+TITLE = len(b"onlooker Observer 1\n")
+
+
+def in_the_arrays(change: Change) -> Change:
+    """Behind the title and the digest, which is made anew."""
+
+    def inside(content: bytes, random: Random) -> bytes:
+        title, arrays = content[:TITLE], change(content[TITLE + 32 :], random)
+        return title + hashlib.sha256(title + arrays).digest() + arrays
+
+    return inside
+
+
+def _of_checkpoint() -> Reader:
+    return Reader(_checkpoints(), [*BYTES, nothing_like_it], read_checkpoint)
+
+
+def _of_forged_checkpoint() -> Reader:
+    inside = [in_a_member(change) for change in (*BYTES, *[tokens_changed] * 4)]
+    changes = [*BYTES, *inside, *[other_arrays] * 8]
+    return Reader(_checkpoints(), [in_the_arrays(change) for change in changes], read_checkpoint)
+
+
+LIBSVM = b"-1 3:1 11:0.5 14:1\n+1 1:1 6:-2e-1 # a remark\n\n-1 5:1\n1 2:0.25 3:1\n" * 3
+
+
+def read_libsvm(path: Path) -> None:
+    features, labels = libsvm.read(path)
+    assert features.ndim == 2
+    assert len(features) == len(labels) > 0
+    assert np.isfinite(features).all()
+    assert np.isfinite(labels).all()
+
+
+def _of_libsvm() -> Reader:
+    return Reader([{"data": LIBSVM}], TEXT, lambda folder: read_libsvm(folder / "data"))
+
+
+def _of_packed_libsvm() -> Reader:
+    changes = [
+        *BYTES,
+        nothing_like_it,
+        *(packed(change) for change in (tokens_changed, lines_changed, nothing_like_it)),
+    ]
+    return Reader([{"data.bz2": bz2.compress(LIBSVM)}], changes, lambda folder: read_libsvm(folder / "data.bz2"))
+
+
+def _of_metrics() -> Reader:
+    rows = [
+        Row("replay", {"variation": 0.1}, {"variation": at_most(0.2)}, {"steps": 10, "kernel": "gaussian"}),
+        Row("naive", {"variation": 0.5}, {"variation": (0.4, None)}),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        about = {"command": "onlooker reproduce bayes", "figures": ["a.png"]}
+        written = write_metrics(Path(folder), "bayes", "text", 0, rows, True, **about).read_bytes()
+
+    def read(folder: Path) -> None:
+        made = report.write_report(folder, folder / "report.html")
+        assert made.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+        made.unlink()
+
+    return Reader([{"metrics.json": written, "a.png": b"\x89PNG"}], [in_json(change) for change in JSON], read)
+
+
+def _of_summary() -> Reader:
+    gridded = results()[1]
+    summary = {"log": "runs", "command": "onlooker reconstruct runs", "about": {"dimension": "1", "source": "me"}}
+    summary |= {"method": "replay", "maximum": [0.5], "maximum_explored": True, "diagnostics": gridded.diagnostics}
+
+    def read(folder: Path) -> None:
+        (folder / reconstruction.STORE).mkdir(exist_ok=True)
+        # The result and its pictures are another matter, and slow.
+        with (
+            mock.patch.object(report, "load", return_value=gridded),
+            mock.patch.object(report, "_pictures", return_value=[]),
+        ):
+            made = report.write_report(folder)
+        assert made.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+        made.unlink()
+
+    return Reader([{"summary.json": json.dumps(summary).encode()}], JSON, read)
+
+
+READERS: dict[str, Callable[[], Reader]] = {
+    "npz": _of_npz,
+    "csv": _of_csv,
+    "parquet": _of_parquet,
+    "shards": _of_shards,
+    "result": _of_result,
+    "result without digest": _of_result_without_digest,
+    "checkpoint": _of_checkpoint,
+    "forged checkpoint": _of_forged_checkpoint,
+    "libsvm": _of_libsvm,
+    "libsvm.bz2": _of_packed_libsvm,
+    "metrics.json": _of_metrics,
+    "summary.json": _of_summary,
+}
+
+
+def changed(reader: Reader, number: int, seed: int) -> Files:
+    """Valid files of which one is changed, or gone."""
+    random = np.random.default_rng((seed, number))
+    valid = reader.valid[number % len(reader.valid)]
+    files = dict(valid)
+    name = str(random.choice(list(files)))
+    change = reader.changes[random.integers(len(reader.changes))]
+    if len(files) > 1 and random.random() < 0.05:
+        del files[name]
+    elif not files[name]:
+        files[name] = nothing_like_it(b"", random)
+    else:
+        files[name] = change(files[name], random)
+    if all(files.get(one) == content for one, content in valid.items()):
+        files[name] += b"?"
+    return reader.mend(files)
+
+
+def write(folder: Path, files: Files, there: Files) -> None:
+    for gone in there.keys() - files.keys():
+        (folder / gone).unlink()
+    for name, content in files.items():
+        if there.get(name) is not content:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+
+@contextlib.contextmanager
+def little_memory() -> Iterator[None]:
+    """Of what is not yet in use no more than MOST_MEMORY can be had."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def judged(read: Callable[[Path], None], folder: Path) -> str:
+    """ "accepted", "refused", or what should not have happened."""
+    try:
+        read(folder)
+    except (ValueError, FileNotFoundError) as error:
+        # An error of NumPy's or of a parser's own does not name the file.
+        sentence = str(error)
+        if folder.name not in sentence:
+            return f"does not name the file: {_where(error)}"
+        if "\n" in sentence or len(sentence) > LONGEST_SENTENCE:
+            return f"is no sentence: {_where(error)}"
+        return "refused"
+    except Exception as error:
+        return _where(error)
+    return "accepted"
+
+
+def _where(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in last if "onlooker" in frame.filename or frame.filename.endswith("fuzz.py")]
+    frame = ours[-1]
+    return f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}: {str(error)[:200]!r}"
+
+
+def fuzz(name: str, count: int, folder: Path, seed: int = 0) -> Outcome:
+    """So many changed files, read one after the other."""
+    reader = READERS[name]()
+    found: Counter[str] = Counter()
+    other: dict[str, str] = {}
+    slowest, began = 0.0, time.perf_counter()
+    written: list[Files] = [{} for _ in reader.valid]
+    with little_memory(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)
+        for number in range(count):
+            files, which = changed(reader, number, seed), number % len(reader.valid)
+            place = folder / f"almost-right-{which}"
+            write(place, files, written[which])
+            written[which] = files
+            start = time.perf_counter()
+            verdict = judged(reader.read, place)
+            slowest = max(slowest, time.perf_counter() - start)
+            found[verdict if verdict in ("accepted", "refused") else "other"] += 1
+            if verdict not in ("accepted", "refused"):
+                other.setdefault(re.sub(r": .*", "", verdict, flags=re.DOTALL), f"input {number}: {verdict}")
+    assert pa.total_allocated_bytes() < MOST_MEMORY
+    return Outcome(count, found["accepted"], found["refused"], other, slowest, time.perf_counter() - began)
+
+
+def main(name: str, count: int, seed: int = 0) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = fuzz(name, count, Path(folder), seed)
+    print(json.dumps(outcome._asdict()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -1,0 +1,181 @@
+"""Files that are almost right are read, or refused in a sentence; nothing is unpickled, nothing allocates gigabytes."""
+
+import ast
+import bz2
+import io
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import onlooker
+from onlooker.learners import libsvm
+from tests import fuzz
+
+ROOT = Path(__file__).parent.parent
+FEW, MANY = 150, 10_000
+
+
+@pytest.mark.parametrize("reader", fuzz.READERS)
+def test_every_reader_reads_or_refuses(tmp_path, reader):
+    outcome = fuzz.fuzz(reader, FEW, tmp_path)
+    assert outcome.other == {}
+    assert outcome.refused > 0
+    assert outcome.slowest < fuzz.MOST_SECONDS
+    # A digest gives every change away.
+    assert outcome.accepted == 0 or reader != "checkpoint"
+
+
+@pytest.mark.parametrize("reader", fuzz.READERS)
+def test_every_reader_reads_what_is_right(tmp_path, reader):
+    found = fuzz.READERS[reader]()
+    for number, files in enumerate(found.valid):
+        fuzz.write(tmp_path / str(number), files, {})
+        found.read(tmp_path / str(number))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", fuzz.READERS)
+def test_every_reader_reads_or_refuses_ten_thousand(reader, capsys):
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    command = [sys.executable, "-m", "tests.fuzz", reader, str(MANY), "1"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+    # A negative one is the signal that ended it.
+    assert done.returncode == 0, done.stderr[-2000:]
+    outcome = fuzz.Outcome(**json.loads(done.stdout.splitlines()[-1]))
+    with capsys.disabled():
+        print(
+            f"\n{reader}: {outcome.inputs} inputs, {outcome.accepted} accepted, {outcome.refused} refused, "
+            f"{outcome.inputs - outcome.accepted - outcome.refused} other, {outcome.seconds:.0f} s"
+        )
+    assert outcome.other == {}
+    assert outcome.slowest < fuzz.MOST_SECONDS
+
+
+MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+CALLS = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "pandas.read_pickle"}
+
+
+def runs_what_it_reads(tree):
+    """What in a module's source could unpickle, or run, what it is given: line and name."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names if one.name.split(".")[0] in MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            names = [str(node.module)] if str(node.module).split(".")[0] in MODULES else []
+        elif isinstance(node, ast.Call):
+            names = [name for name in [ast.unparse(node.func)] if name in CALLS]
+            allowed = [ast.unparse(one.value) for one in node.keywords if one.arg == "allow_pickle"]
+            names += [f"allow_pickle={value}" for value in allowed if value != "False"]
+        yield from ((node.lineno, name) for name in names)
+
+
+def test_nothing_in_the_package_unpickles():
+    program = "import pickle\nfrom dill import load\neval('1')\ntorch.load(f)\nnp.load(f, allow_pickle=yes)"
+    assert len(list(runs_what_it_reads(ast.parse(program)))) == 5
+    sources = sorted((ROOT / "onlooker").rglob("*.py"))
+    assert len(sources) > 50
+    for path in sources:
+        assert list(runs_what_it_reads(ast.parse(path.read_text(encoding="utf-8")))) == [], path
+
+
+class Malicious:
+    """Unpickled, it leaves a file behind."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def test_a_malicious_pickle_is_never_run(tmp_path):
+    mark = tmp_path / "it was run"
+    bad = Malicious(mark)
+    pickle.loads(pickle.dumps(bad))
+    assert mark.exists()
+    mark.unlink()
+    points = np.ones((3, 2))
+    np.savez(tmp_path / "points.npz", points=np.array([bad], dtype=object))
+    np.savez(tmp_path / "agents.npz", points=points, agents=np.array([bad] * 3, dtype=object))
+    np.savez(tmp_path / "words.npz", points=points, optimiser=np.array(bad, dtype=object))
+    with zipfile.ZipFile(tmp_path / "bare.npz", "w") as archive:
+        archive.writestr("points.npy", pickle.dumps(bad))
+    for name in ("log.npz", "log.csv", "log.parquet", "log.pkl"):
+        (tmp_path / name).write_bytes(pickle.dumps(bad))
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "0000000000.parquet").write_bytes(pickle.dumps(bad))
+    logs = sorted({*tmp_path.glob("*.npz"), *tmp_path.glob("log.*"), tmp_path / "shards"})
+    assert len(logs) == 9
+    for path in logs:
+        with pytest.raises(ValueError, match=path.name):
+            onlooker.read_log(path)
+    arrays = io.BytesIO()
+    np.savez(arrays, dim=np.array([bad], dtype=object))
+    content = fuzz.in_the_arrays(lambda *_: arrays.getvalue())(b"onlooker Observer 1\n" + bytes(32), fuzz.Random)
+    (tmp_path / "state.ckpt").write_bytes(content)
+    with pytest.raises(ValueError, match="pickled objects"):
+        onlooker.Observer.load(tmp_path / "state.ckpt")
+    assert not mark.exists()
+
+
+def test_a_pickle_among_a_result_s_arrays_is_never_run(tmp_path):
+    """Zarr's second format knows a filter that unpickles; the third does not, and only that is read."""
+    mark = tmp_path / "it was run"
+    files = fuzz.without_digest(fuzz.READERS["result"]().valid[2])
+    old = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "fill_value": None, "order": "C"}
+    old |= {"compressor": None, "filters": [{"id": "pickle"}]}
+    place = "result/posterior/position"
+    files = {name: content for name, content in files.items() if not name.startswith(place)}
+    files |= {f"{place}/.zarray": json.dumps(old).encode(), f"{place}/.zattrs": b"{}"}
+    files |= {f"{place}/0": pickle.dumps(Malicious(mark))}
+    fuzz.write(tmp_path, files, {})
+    with pytest.raises(ValueError, match="is damaged"):
+        onlooker.load(tmp_path / "result")
+    assert not mark.exists()
+
+
+def test_words_for_pandas_in_a_parquet_file_are_only_words(tmp_path):
+    mark = tmp_path / "it was run"
+    bad = pickle.dumps(Malicious(mark))
+    words = {b"pandas": bad, b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": bad}
+    table = pa.table({"point": [[1.0, 2.0]] * 4, "gradient": [[1.0, 2.0]] * 4})
+    fields = [
+        field.with_metadata({b"ARROW:extension:name": b"arrow.py_extension_type", **words}) for field in table.schema
+    ]
+    pa.parquet.write_table(table.cast(pa.schema(fields, metadata=words)), tmp_path / "log.parquet")
+    assert len(onlooker.read_log(tmp_path / "log.parquet")) == 4
+    assert not mark.exists()
+
+
+def test_what_promises_too_much_is_refused_before_it_is_made(tmp_path, monkeypatch):
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 2), }"
+    with zipfile.ZipFile(tmp_path / "log.npz", "w") as archive:
+        archive.writestr("points.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64))
+    (tmp_path / "wide").write_text("1 100000:1\n" + "1\n" * 20_000)
+    monkeypatch.setattr(libsvm, "MOST_BYTES", 1 << 24)
+    (tmp_path / "bomb.bz2").write_bytes(bz2.compress(bytes(1 << 24)) * 2)
+    files = fuzz.without_digest(fuzz.READERS["result"]().valid[2])
+    files["result/posterior/position/zarr.json"] = re.sub(
+        rb'("shape": \[\s*)2', rb"\g<1>2000000000", files["result/posterior/position/zarr.json"]
+    )
+    fuzz.write(tmp_path, files, {})
+    with fuzz.little_memory():
+        with pytest.raises(ValueError, match="promises 16000000000000 bytes and there are 64"):
+            onlooker.read_log(tmp_path / "log.npz")
+        with pytest.raises(ValueError, match="too large"):
+            libsvm.read(tmp_path / "wide")
+        with pytest.raises(ValueError, match="unpacks to more than"):
+            libsvm.read(tmp_path / "bomb.bz2")
+        with pytest.raises(ValueError, match="promise"):
+            onlooker.load(tmp_path / "result")
