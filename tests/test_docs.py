@@ -9,6 +9,9 @@ import pytest
 import onlooker
 
 ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# The signature of a step is no programme.
+NOT_RUN = {"docs/architecture.md"}
 
 
 def blocks(page):
@@ -27,6 +30,40 @@ def test_the_readme_s_example(tmp_path, monkeypatch):
     assert [abs(jump.at - 50_000) < 20 for jump in names["live"].jumps] == [True]
     assert names["live"].reward(names["places"]) @ [1, -1] == pytest.approx(1.75, abs=0.05)
     assert Path("reward.png").stat().st_size > 5000
+
+
+def test_the_start_page_s_example():
+    (code,) = blocks("docs/index.md")
+    names: dict = {}
+    exec(code, names)
+    assert names["result"].reward(names["places"]) @ [1, -1] == pytest.approx(0.25, abs=0.04)
+    assert names["result"].warnings == []
+
+
+def test_the_worked_example_of_contributing():
+    """Its tests are part of it: they raise when they fail."""
+    learner, formula, law = blocks("docs/contributing.md")
+    assert sum(bool(line.strip()) for line in (learner + formula + law).splitlines()) < 100
+    names: dict = {}
+    for code in (learner, formula, law):
+        exec(code, names)
+    with pytest.raises(ValueError, match="positive definite"):
+        names["preconditioned"](names["POINTS"], matrix=-np.eye(2), step_size=1e-3, bandwidth=0.3)
+
+
+def test_every_page_with_python_is_run_here():
+    run = set(re.findall(r'blocks\("([^"]+)"\)', Path(__file__).read_text()))
+    assert {str(page.relative_to(ROOT)) for page in PAGES if "```python" in page.read_text()} == run | NOT_RUN
+
+
+def test_every_figure_is_in_the_gallery():
+    shown = set(re.findall(r"\(figures/([^)]+)\)", (ROOT / "docs/gallery.md").read_text()))
+    assert shown == {figure.name for figure in (ROOT / "docs/figures").iterdir()}
+
+
+def test_every_page_is_in_the_site_s_navigation():
+    listed = set(re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
 
 
 def test_the_examples_of_tracking():
@@ -100,12 +137,12 @@ def test_the_page_of_real_learners(tmp_path, monkeypatch):
 
 
 def test_nothing_is_left_to_fill_in():
-    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "CHANGELOG.md", *PAGES]:
         assert not re.search(r"PLACEHOLDER|TODO|FIXME|ACCURACY|[A-Z]+_FIGURES", page.read_text()), page.name
 
 
 def test_links_between_pages_lead_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
