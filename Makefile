@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo watch test test-slow test-browser screenshots docs lint format bench examples figures clean
+.PHONY: demo watch test test-slow test-browser mutations screenshots docs lint format bench examples figures clean
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,9 @@ docs: $(VENV)/docs          ## the docs as a site, in out/site; a link that lead
 
 test-slow: $(VENV)/tools    ## the long statistical runs
 	$(BIN)/python -m pytest -m slow
+
+mutations: $(VENV)/tools    ## breaks the sources on purpose, and sees that the tests notice
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutations
 
 lint: $(VENV)/tools         ## style, formatting, types
 	$(BIN)/ruff check .

@@ -57,6 +57,13 @@ def test_moments(positions):
     assert covariance == pytest.approx(np.cov(rows.T, bias=True), rel=1e-3)
 
 
+def test_counts_go_on_beyond_what_float32_can_count():
+    grid, full = Grid.cube(1.0, 1, bins=1), 2**24
+    counts = jnp.full_like(jnp.asarray(grid.init(1, 1)), full)
+    counts = grid.add(counts, jnp.zeros((1, 3, 1, 1)), jnp.ones((1, 3, 1), bool))
+    assert np.asarray(counts).astype(int).tolist() == [full, full + 3, full]
+
+
 def test_coarser_bins_and_distances():
     edges = np.linspace(-1, 1, 5)
     one = Histogram((edges, edges), np.random.default_rng(0).integers(0, 9, (6, 6)))

@@ -59,6 +59,8 @@ def test_rhat_knows_frozen_chains_from_moving_ones():
     assert rhat(moving) < 1.02
     assert rhat(moving[:, :1] + 0.01 * moving) > 5
     assert np.isnan(rhat(moving[:, :3]))
+    # Chains of one mean and many widths: only ranks of the distances from the middle tell.
+    assert rhat(moving * np.geomspace(0.2, 5, 20)[:, None, None]) > 1.1
 
 
 def test_running_agents_trip_it_by_themselves_whatever_their_horizon():

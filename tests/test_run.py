@@ -89,6 +89,12 @@ def test_a_grid_that_forgets_weighs_positions_by_age(seen, learner, monkeypatch)
     assert chains.history[0].histogram.counts == pytest.approx(earlier.histogram.counts, rel=1e-4)
 
 
+def test_burn_in_is_not_counted_and_thin_counts_one_in_so_many(seen, learner):
+    for burn_in, thin in ((0, 1), (400, 1), (400, 8)):
+        result = run(learner, recorded(seen), steps=2000, chains=3, grid=GRID, burn_in=burn_in, thin=thin)
+        assert result.histogram.counts.sum() == 3 * (2000 - burn_in) / thin
+
+
 def test_a_shorter_run_is_the_beginning_of_a_longer_one(seen, learner):
     long = run(learner, recorded(seen), chains=3, draws=5000, thin=1)
     short = run(learner, recorded(seen), chains=3, draws=5000, thin=1, steps=4500)
