@@ -262,12 +262,31 @@ class _Softmax(Coordinates):
 
 
 def spherical(states: int, actions: int) -> Coordinates:
-    """Angles: φ(u|x) = cos²a_u Π_{p<u} sin²a_p."""
+    """Angles: φ(u|x) = cos²a_u Π_{p<u} sin²a_p.
+
+    Examples
+    --------
+    >>> angles = spherical(states=1, actions=3)
+    >>> point = angles.point([[0.5, 0.25, 0.25]])
+    >>> (point / math.pi).round(3).tolist()
+    [0.25, 0.25]
+    >>> angles.policy(point).round(3).tolist()
+    [[0.5, 0.25, 0.25]]
+    >>> inside, sign = angles.fold(-point)  # the same policy; its gradient is turned
+    >>> (inside / math.pi).round(3).tolist(), sign.tolist()
+    ([0.25, 0.25], [-1.0, -1.0])
+    """
     return _Spherical(states, actions)
 
 
 def softmax(states: int, actions: int) -> Coordinates:
-    """Logits, the last one zero: φ(u|x) ∝ exp(l_u)."""
+    """Logits, the last one zero: φ(u|x) ∝ exp(l_u).
+
+    Examples
+    --------
+    >>> softmax(states=1, actions=2).policy([math.log(3)]).round(3).tolist()
+    [[0.75, 0.25]]
+    """
     return _Softmax(states, actions)
 
 

@@ -102,7 +102,17 @@ def as_density(density: Any) -> Density:
 
 
 def standard_normal(dim: int, scale: float = 1.0) -> Density:
-    """N(0, scale² I), the paper's choice for π."""
+    """N(0, scale² I), the paper's choice for π.
+
+    Examples
+    --------
+    >>> pi = standard_normal(2, scale=0.5)
+    >>> pi.log_probs([[0.0, 0.0], [1.0, 0.0]]).round(3).tolist()
+    [-0.452, -2.452]
+    >>> value, gradient = pi.value_and_gradient(jnp.array([0.5, 0.0]))
+    >>> round(float(gradient[0] / value), 3)  # ∇log π = −θ/scale²
+    -2.0
+    """
     log_normaliser = -0.5 * dim * float(np.log(2 * np.pi * scale**2))
 
     def log_prob(point: Array) -> Array:

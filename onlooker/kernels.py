@@ -31,6 +31,16 @@ class Kernel:
         ``K`` at a squared radius in dimension N; by default the exponential of ``log_profile``.
     tail
         Standard deviation of its Gaussian tail in bandwidths; 0 for a compact kernel, infinite for a heavier tail.
+
+    Examples
+    --------
+    >>> at_most = float(gaussian(jnp.zeros(2), 0.5))  # 1/(2πΔ²)
+    >>> round(at_most, 4)
+    0.6366
+    >>> float(epanechnikov(jnp.array([0.5, 0.0]), 0.4))  # compact: nothing beyond Δ
+    0.0
+    >>> gaussian.order, fourth_order.order, fourth_order.signed
+    (2, 4, True)
     """
 
     name: str
@@ -111,7 +121,13 @@ fourth_order = Kernel("fourth_order", 4, profile=_fourth_order, tail=math.sqrt(2
 
 
 def by_name(name: str | Kernel) -> Kernel:
-    """The kernel called ``name``; a kernel is handed back as it is."""
+    """The kernel called ``name``; a kernel is handed back as it is.
+
+    Examples
+    --------
+    >>> by_name("truncated_gaussian").name
+    'truncated_gaussian(3)'
+    """
     if isinstance(name, Kernel):
         return name
     known = {kernel.name: kernel for kernel in (gaussian, epanechnikov, fourth_order)}

@@ -75,6 +75,17 @@ def reconstruct(
         are folded into [0, π/2], and R is taken to be even about its ends.
     measure
         With coordinates a, whether samples are of exp(βR) da, "coordinates", or of exp(βR) dφ, "policy".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.random.default_rng(0).standard_normal((2000, 1))
+    >>> result = reconstruct(points, 1 - 2 * points)  # R = θ − θ²
+    >>> high, low = result.reward([[0.5], [0.0]])
+    >>> round(float(high - low), 3), result.method, result.warnings
+    (0.25, 'potential', [])
+    >>> result.reward([[40.0]])  # where no learner was
+    array([nan])
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}.")

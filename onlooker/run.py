@@ -152,6 +152,14 @@ def run(
         Show a bar; by default on a terminal only.
     label
         What the bar is called; by default the learner's name.
+
+    Examples
+    --------
+    >>> from onlooker import classical, oracle
+    >>> answers = oracle(lambda points: -points, dim=2)  # R = −|θ|²/2
+    >>> chains = run(classical(step_size=0.1), answers, steps=400, chains=8, burn_in=80)
+    >>> chains.samples.shape, chains.interrupted
+    ((8, 40, 2), False)
     """
     steps, chains, thin = _check(learner, stream, grid, steps, chains, thin, burn_in, draws, dtype)
     check_whole(snapshots=1 if snapshots is None else snapshots)

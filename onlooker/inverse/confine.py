@@ -26,6 +26,12 @@ def ball(radius: float, centre: Sequence[float] | None = None) -> Confine:
     """Radial projection about a centre (the origin): α·min(1, M/‖α‖). The law inside the ball is left alone.
 
     A step that leaves the numbers altogether is not taken.
+
+    Examples
+    --------
+    >>> place, touched = ball(2.0)(jnp.array([0.0, 1.0]), jnp.array([0.0, 3.0]))
+    >>> place.tolist(), float(touched)
+    ([0.0, 2.0], 1.0)
     """
     check_positive(radius=radius)
     middle = None if centre is None else np.asarray(centre, dtype=float)

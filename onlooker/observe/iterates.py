@@ -55,6 +55,13 @@ def gradients_from_iterates(
         (len(rows), dim).
     notes
         Sentences about steps that were left out, or taken for what they may not be.
+
+    Examples
+    --------
+    >>> iterates = np.array([[0.0], [1.0], [1.5], [9.0], [9.5]])
+    >>> rows, gradients, notes = gradients_from_iterates(iterates, np.array(list("aaabb")), learning_rate=0.5)
+    >>> rows.tolist(), gradients.ravel().tolist()  # none across from one agent to the other
+    ([0, 1, 3], [2.0, 1.0, 1.0])
     """
     optimiser = Optimiser() if optimiser is None else optimiser
     if (reason := optimiser.why_not_from_iterates()) is not None:

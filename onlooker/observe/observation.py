@@ -86,6 +86,16 @@ def observe(
     optimiser
         How the learners step, when gradients are read off iterates: an `Optimiser`, or a name; by default plain SGD.
         Adam and its like are refused: their steps have lost the gradients' size.
+
+    Examples
+    --------
+    >>> seen = observe([[1.0], [2.0], [np.nan]], [[4.0], [6.0], [8.0]], descent=True)
+    >>> len(seen), seen.gradients.tolist()
+    (2, [[-4.0], [-6.0]])
+    >>> seen.notes
+    ('1 of 3 observations held a NaN or an infinity and were refused.',)
+    >>> observe([[1.0], [2.0], [2.5]], learning_rate=0.5).gradients.tolist()  # read off one agent's iterates
+    [[2.0], [1.0]]
     """
     point_rows = _matrix("points", points)
     count, _ = point_rows.shape

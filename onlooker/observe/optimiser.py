@@ -50,7 +50,15 @@ class Optimiser:
 
 
 def as_optimiser(rule: "Optimiser | str | None", momentum: float = 0.0, **settings: Any) -> Optimiser:
-    """By name: "sgd", "momentum", "nesterov" or any other; plain SGD when there is none."""
+    """By name: "sgd", "momentum", "nesterov" or any other; plain SGD when there is none.
+
+    Examples
+    --------
+    >>> as_optimiser("nesterov", momentum=0.9)
+    Optimiser(name='sgd', momentum=0.9, dampening=0.0, nesterov=True, weight_decay=0.0)
+    >>> as_optimiser("adam").why_not_from_iterates() is None
+    False
+    """
     if isinstance(rule, Optimiser):
         return rule
     name = "sgd" if rule is None else str(rule).strip().lower()

@@ -75,7 +75,16 @@ class Projection:
 
 
 def onto(directions: Any, origin: Any = None) -> Projection:
-    """Directions (few, many), made orthonormal one after the other: the first keeps its own."""
+    """Directions (few, many), made orthonormal one after the other: the first keeps its own.
+
+    Examples
+    --------
+    >>> along = onto([[3.0, 4.0, 0.0]], origin=[1.0, 0.0, 0.0])
+    >>> along.directions.round(3).tolist()
+    [[0.6, 0.8, 0.0]]
+    >>> along.points([[6.0, 0.0, 2.0]]).round(3).tolist()
+    [[3.0]]
+    """
     rows = np.atleast_2d(np.asarray(directions, float))
     if rows.ndim != 2 or not np.isfinite(rows).all() or rows.shape[0] > rows.shape[1]:
         raise ValueError(f"directions has shape {rows.shape}; give finite numbers, (few, many).")

@@ -104,6 +104,13 @@ def pooled(stream: Stream, size: int) -> Stream:
 
     A pool must mix many agents: interleave them, shuffle the rows, or have learners drawn anew. One agent's
     consecutive rows are one place seen ``size`` times.
+
+    Examples
+    --------
+    >>> from onlooker import observe
+    >>> stream = recorded(observe(np.zeros((1000, 2)), np.ones((1000, 2))))
+    >>> stream.length, pooled(stream, 30).length  # ten rows are left over
+    (1000, 33)
     """
     if not isinstance(stream, Stream):
         raise TypeError(f"stream is {type(stream).__name__}; make a stream with recorded(observations).")

@@ -29,7 +29,13 @@ def weight_left(forgetting: float | None, steps: Any) -> Any:
 
 
 def effective_count(forgetting: float | None, count: float, every: int = 1) -> float:
-    """(Σw)²/Σw² of so many weights 1, q, q², … with q = (1 − γ)^every: how many equal ones they are worth."""
+    """(Σw)²/Σw² of so many weights 1, q, q², … with q = (1 − γ)^every: how many equal ones they are worth.
+
+    Examples
+    --------
+    >>> round(effective_count(0.01, 1e6), 3)  # (2 − γ)/γ
+    199.0
+    """
     if forgetting is None or count == 0:
         return float(count)
     keep = np.exp(every * np.log1p(-forgetting))
@@ -64,7 +70,22 @@ def _bins(position: Array, low: float, high: float, bins: int) -> Array:
 
 @dataclass(frozen=True)
 class Grid:
-    """A joint histogram on a box, for dim ≤ 3: ``bins`` per axis and two overflow bins each; it may forget."""
+    """A joint histogram on a box, for dim ≤ 3: ``bins`` per axis and two overflow bins each; it may forget.
+
+    Attributes
+    ----------
+    low, high
+        Corners of the box, one number per axis.
+    bins
+        How many per axis.
+    forgetting
+        γ: a position of age k steps weighs (1 − γ)^k; by default all weigh the same.
+
+    Examples
+    --------
+    >>> Grid.cube(3.0, dim=2, bins=4).edges[0].tolist()
+    [-3.0, -1.5, 0.0, 1.5, 3.0]
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -81,6 +102,7 @@ class Grid:
 
     @classmethod
     def cube(cls, half_width: float, dim: int, bins: int = 40, forgetting: float | None = None) -> "Grid":
+        """[−half_width, half_width] along every axis."""
         return cls((-half_width,) * dim, (half_width,) * dim, bins, forgetting)
 
     def init(self, dim: int, chains: int) -> np.ndarray:
@@ -103,7 +125,17 @@ class Grid:
 
 @dataclass(frozen=True)
 class Marginals:
-    """A histogram of every coordinate on [low, high], pooled or for each chain by itself; it may forget."""
+    """A histogram of every coordinate on [low, high], pooled or for each chain by itself; it may forget.
+
+    Attributes
+    ----------
+    low, high, bins
+        The interval, and how many bins it has.
+    per_chain
+        For each chain by itself, or pooled.
+    forgetting
+        γ: a position of age k steps weighs (1 − γ)^k; by default all weigh the same.
+    """
 
     low: float
     high: float
@@ -187,6 +219,15 @@ class Histogram:
     effective
         How many equally weighted positions the counts are worth, (Σw)²/Σw²; by default all of them. Positions of one
         chain are correlated besides.
+
+    Examples
+    --------
+    >>> edges = (np.array([0.0, 1.0, 2.0]),)
+    >>> seen = Histogram.of(np.array([[0.2], [0.4], [1.5], [7.0]]), edges)
+    >>> seen.counts.tolist()  # below, two bins, above
+    [0.0, 2.0, 1.0, 1.0]
+    >>> seen.probabilities.tolist()
+    [0.0, 0.5, 0.25, 0.25]
     """
 
     edges: tuple[np.ndarray, ...]
@@ -207,6 +248,7 @@ class Histogram:
 
     @property
     def probabilities(self) -> np.ndarray:
+        """The counts over their sum, overflow bins included."""
         total = self.counts.sum()
         if not total > 0:
             raise ValueError("the histogram is empty: no position has been counted yet; run for longer.")
@@ -219,9 +261,11 @@ class Histogram:
 
     @property
     def centres(self) -> tuple[np.ndarray, ...]:
+        """Of the bins, per axis, without the overflow bins."""
         return tuple((edges[1:] + edges[:-1]) / 2 for edges in self.edges)
 
     def marginal(self, axis: int) -> "Histogram":
+        """Of one axis alone."""
         others = tuple(other for other in range(self.counts.ndim) if other != axis)
         return Histogram((self.edges[axis],), self.counts.sum(axis=others), self.effective)
 

@@ -24,6 +24,13 @@ class RewardEstimate:
         β of the chains.
     log_weight
         What they sampled besides: their law is exp(βR) times the exponential of this, at the bins' centres.
+
+    Examples
+    --------
+    >>> edges = (np.array([0.0, 1.0, 2.0, 3.0]),)
+    >>> seen = Histogram.of(np.array([[0.5]] * 100 + [[1.5]] * 37), edges)
+    >>> RewardEstimate(seen, beta=2.0)([[0.5], [1.5], [2.5]]).round(3).tolist()  # ½ log .37; nan: never there
+    [0.0, -0.497, nan]
     """
 
     histogram: Histogram

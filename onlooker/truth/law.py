@@ -57,7 +57,14 @@ def cells(low: float, high: float, width: float) -> np.ndarray:
 
 
 def exact_law(reward: Callable[[np.ndarray], np.ndarray], axes: tuple[np.ndarray, ...], beta: float = 1.0) -> GridLaw:
-    """p ∝ exp(βR) by the midpoint rule, R given at points (…, dim)."""
+    """p ∝ exp(βR) by the midpoint rule, R given at points (…, dim).
+
+    Examples
+    --------
+    >>> law = exact_law(lambda x: -0.5 * (x[..., 0] - 1) ** 2, (cells(-7, 9, 0.01),), beta=4.0)
+    >>> law.mean.round(4).tolist(), law.covariance.round(4).tolist()
+    ([1.0], [[0.25]])
+    """
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     log_mass = beta * reward(points)
     mass = np.exp(log_mass - log_mass.max())
