@@ -103,6 +103,15 @@ class Observer:
         How many observations were, because a number in them was not finite.
     log, position, torn
         The log it has learnt from, how far, and shards of it that could not be read.
+
+    Examples
+    --------
+    >>> points = np.random.default_rng(0).standard_normal((2000, 1))
+    >>> live = Observer(dim=1, forgetting="adaptive")
+    >>> live.learn_many(points, 1 - 2 * points)  # R = θ − θ²
+    >>> high, low = live.reward([[0.5], [0.0]])
+    >>> round(float(high - low), 3), live.seen, live.jumps
+    (0.25, 2000, [])
     """
 
     dim: int
@@ -287,6 +296,7 @@ class Observer:
 
     @property
     def warnings(self) -> list[str]:
+        """Sentences that a user should read, about what was learnt so far."""
         return self.reconstruction().warnings
 
     def reconstruction(self) -> Reconstruction:
