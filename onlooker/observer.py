@@ -249,10 +249,23 @@ class Observer:
         """An observer that was saved; it goes on as if nothing had happened."""
         arrays = read(Path(path), "Observer")
         try:
-            return unpack(cls, arrays)
+            live = unpack(cls, arrays)
+            live._check_fields()
+            return live
         except Exception as error:
             # Whole, but made by somebody else: a field that is missing or strange can fail anywhere.
             raise ValueError(f"{path} does not hold what an Observer has learnt ({in_short(error)}).") from None
+
+    def _check_fields(self) -> None:
+        """That what was read is of one piece: as many gradients as points, of as many dimensions, and counts."""
+        for points, gradients, held in (
+            self._waiting,
+            (self._recent.points, self._recent.gradients, self._recent.held),
+        ):
+            if not (points.shape == gradients.shape == (len(held), self.dim) and held.ndim == 1):
+                raise ValueError(f"its rows are of shapes {points.shape}, {gradients.shape} and {held.shape}")
+        if min(self._taken, self._since, self._counted, self._begun_with, self.refused) < 0:
+            raise ValueError("it has counted fewer than no rows")
 
     def reward(self, x: Any) -> np.ndarray:
         """R̂ at x (n, dim), up to a constant; nan where no learner was, and everywhere just after a jump."""

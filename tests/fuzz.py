@@ -8,6 +8,7 @@ and usable, or refused in one sentence that names the file; nothing may ask for 
 
 import bz2
 import contextlib
+import copy
 import dataclasses
 import datetime
 import functools
@@ -201,7 +202,7 @@ def fields_changed(content: bytes, random: Random) -> bytes:
                 if isinstance(holder, dict):
                     holder[str(other)] = holder.pop(key)
             case _:
-                holder[key] = VALUES[random.integers(len(VALUES))]
+                holder[key] = copy.deepcopy(VALUES[random.integers(len(VALUES))])
     return json.dumps(tree).encode()
 
 

@@ -74,8 +74,11 @@ def pieces(path: Path) -> Iterator[Rows]:
 
 def _parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
-        return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+        # Names of columns that are no words are noticed only now.
+        _ = file.schema_arrow.names
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         _raise_if_it_may_pass(error)
         raise UnreadableError(f"{path} is not a whole Parquet file ({in_short(error)}).") from None
 

@@ -25,6 +25,8 @@ __all__ = ["About", "Log", "NoRowsError", "open_log", "read_log", "shards_in"]
 
 DIRECTIONS = ("ascent", "descent")
 FORMAT = 1
+# Characters of an optimiser's name that are believed.
+LONGEST_NAME = 100
 # Seconds between two looks at a folder that may grow.
 PATIENCE = 0.2
 # Numbers (rows times dimensions) that are read into memory at once.
@@ -102,7 +104,7 @@ def _about(path: Path, words: dict[str, str], dim: int, name: str) -> About:
         settings = {key: number(key) or 0.0 for key in ("momentum", "dampening", "weight_decay")}
         nesterov = words.get("nesterov", "").lower() in ("true", "1")
         try:
-            optimiser = as_optimiser(words.get("optimiser"), **settings)
+            optimiser = as_optimiser(words.get("optimiser", "sgd")[:LONGEST_NAME], **settings)
             optimiser = replace(optimiser, nesterov=nesterov or optimiser.nesterov)
         except ValueError as error:
             raise ValueError(f"{path}: {in_short(error)}.") from None

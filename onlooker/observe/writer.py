@@ -176,12 +176,14 @@ class LogWriter:
             raise ValueError("agents mixes kinds of names, such as numbers and words; give one kind.")
         with self._lock:
             self._check_open()
+            if not len(points):
+                return
             columns = {"point": points, "gradient": gradients, "agent": agents, "time": times}
             columns |= {"learning_rate": learning_rates}
             if agents is not None and times is None:
                 columns["time"] = self._next_times(np.asarray(agents))
             rows = {name: np.asarray(values) for name, values in columns.items() if values is not None}
-            if len(points) and rows.keys() != self._columns.keys():
+            if rows.keys() != self._columns.keys():
                 self._begin({name: values[0] for name, values in rows.items()})
             for name, values in rows.items():
                 self._check_fits(name, values, 1)
