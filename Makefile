@@ -56,6 +56,7 @@ screenshots: $(VENV)/browser   ## the page's pictures that the docs show, and ho
 
 docs: $(VENV)/docs          ## the docs as a site, in out/site; a link that leads nowhere is an error
 	$(BIN)/mkdocs build
+	@! grep -rlE '<(script|link|img)[^>]* (src|href)="https?:' out/site --include='*.html'
 
 test-slow: $(VENV)/tools    ## the long statistical runs
 	$(BIN)/python -m pytest -m slow

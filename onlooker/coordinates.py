@@ -67,6 +67,7 @@ class Coordinates:
 
     @property
     def dim(self) -> int:
+        """How many coordinates there are: states · (actions − 1)."""
         return self.states * (self.actions - 1)
 
     def by_state(self, point: Any) -> Any:

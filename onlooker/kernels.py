@@ -51,6 +51,7 @@ class Kernel:
 
     @property
     def signed(self) -> bool:
+        """Whether it takes negative values."""
         return self.log_profile is None
 
     def log_at(self, squared_radius: Array, dim: int) -> Array:
@@ -85,6 +86,7 @@ def _log_gaussian(squared_radius: Array, dim: int) -> Array:
 
 
 gaussian = Kernel("gaussian", 2, _log_gaussian, tail=1.0)
+"""(2π)^(−N/2) exp(−|u|²/2)."""
 
 
 def truncated_gaussian(radius: float = 3.0) -> Kernel:
@@ -109,6 +111,7 @@ def _log_epanechnikov(squared_radius: Array, dim: int) -> Array:
 
 
 epanechnikov = Kernel("epanechnikov", 2, _log_epanechnikov)
+"""In proportion to 1 − |u|² in the unit ball, nothing beyond."""
 
 
 def _fourth_order(squared_radius: Array, dim: int) -> Array:
@@ -118,6 +121,7 @@ def _fourth_order(squared_radius: Array, dim: int) -> Array:
 
 
 fourth_order = Kernel("fourth_order", 4, profile=_fourth_order, tail=math.sqrt(2))
+"""Twice the Gaussian less one of twice its variance: signed, with bias O(Δ⁴)."""
 
 
 def by_name(name: str | Kernel) -> Kernel:

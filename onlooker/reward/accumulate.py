@@ -117,6 +117,7 @@ class Grid:
 
     @property
     def edges(self) -> tuple[np.ndarray, ...]:
+        """Of the bins, bins + 1 per axis."""
         return tuple(np.linspace(low, high, self.bins + 1) for low, high in zip(self.low, self.high, strict=True))
 
     def histogram(self, counts: np.ndarray, effective: float | None = None) -> "Histogram":

@@ -39,6 +39,7 @@ class RewardEstimate:
 
     @property
     def centres(self) -> tuple[np.ndarray, ...]:
+        """Of the bins, per axis."""
         return self.histogram.centres
 
     @property

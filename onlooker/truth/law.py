@@ -39,10 +39,12 @@ class GridLaw:
 
     @property
     def mean(self) -> np.ndarray:
+        """(dim,)."""
         return np.array([np.tensordot(centres, self._marginal(axis), 1) for axis, centres in enumerate(self.axes)])
 
     @property
     def covariance(self) -> np.ndarray:
+        """(dim, dim)."""
         points = np.stack(np.meshgrid(*self.axes, indexing="ij"), axis=-1).reshape(-1, len(self.axes)) - self.mean
         return (points * self.mass.reshape(-1, 1)).T @ points
 
