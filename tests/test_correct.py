@@ -37,7 +37,7 @@ def test_the_variance_is_right_again(make):
     better = corrected(learner, stream, PLACES)
     assert better.settings["noise_corrected"] == pytest.approx(0.4, abs=0.05)
     assert better.settings["noise_floored"] == 0
-    options = {"chains": 256, "steps": 4000, "burn_in": 500}
+    options = {"chains": 256, "steps": 2000, "burn_in": 500}
     plain, right = (np.diag(onlooker.run(one, stream, **options).covariance) for one in (learner, better))
     assert plain == pytest.approx(1.4 * 1.025, abs=0.05)
     assert right == pytest.approx(1.025, abs=0.05)

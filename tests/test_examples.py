@@ -3,7 +3,10 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import onlooker
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
@@ -18,6 +21,19 @@ def check(numbers, spearman, pearson):
         assert numbers[f"Pearson, {name}"] <= numbers["Pearson, R̂"] - 0.1
 
 
+def test_cartpole_learns_and_is_recorded(tmp_path):
+    """The reconstruction, half a minute, is left to the slow tests."""
+    import cartpole
+
+    with onlooker.LogWriter(tmp_path / "log") as log:
+        cartpole.train(log, agents=4, steps=3, random=np.random.default_rng(0))
+    seen = onlooker.read_log(tmp_path / "log")
+    assert len(np.unique(seen.agents)) == 4
+    assert seen.gradients.shape[1] == 4
+    assert 8 <= len(seen) <= 12  # Who has learnt it stops.
+
+
+@pytest.mark.slow
 def test_cartpole(tmp_path):
     import cartpole
 

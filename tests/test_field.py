@@ -116,10 +116,13 @@ def test_outside_the_data_there_is_a_wall(fitted):
     assert fitted.explored(exact_draws()).mean() > 0.99
 
 
-def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
+@pytest.mark.parametrize(
+    ("refinements", "units", "agents"), [(500, 64, 400), pytest.param(1500, 128, 800, marks=pytest.mark.slow)]
+)
+def test_ridge_units_find_what_a_quadratic_cannot(refinements, units, agents, monkeypatch):
     """Two correlated bumps in six dimensions."""
-    monkeypatch.setattr(ridge, "REFINEMENTS", 1500)
-    monkeypatch.setattr(ridge, "MOST_UNITS", 128)
+    monkeypatch.setattr(ridge, "REFINEMENTS", refinements)
+    monkeypatch.setattr(ridge, "MOST_UNITS", units)
     generator = np.random.default_rng(2)
     root = np.eye(6) + 0.3 * generator.standard_normal((6, 6))
     precision, centres = jnp.asarray(np.linalg.inv(root @ root.T)), jnp.asarray([[1.2] * 6, [-1.2] * 6])
@@ -129,7 +132,7 @@ def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
         return jax.scipy.special.logsumexp(-jnp.einsum("ki,ij,kj->k", away, precision, away) / 2)
 
     reward = NoisyReward(6, bumps, 0.5)
-    watched = simulate(reward, standard_normal(6, 1.5), agents=800, horizon=50, learning_rate=0.05)
+    watched = simulate(reward, standard_normal(6, 1.5), agents=agents, horizon=50, learning_rate=0.05)
     found = fit_ridge(watched.points, watched.gradients, watched.agents % 5 == 0)
     draws = np.asarray(centres)[generator.integers(0, 2, 1000)] + generator.standard_normal((1000, 6)) @ root.T
     draws = draws[found.explored(draws)]
@@ -139,9 +142,10 @@ def test_ridge_units_find_what_a_quadratic_cannot(monkeypatch):
     assert error.std() < 0.35 * quadratic.std()
     assert found.held_out_error < found.quadratic_error
     assert (found.error(draws[:100]) > 0).all()
-    samples = sample_potential(found, chains=32, beta=1.0, seed=0).samples
-    assert samples.shape[::2] == (32, 6)
-    assert samples.reshape(-1, 6).mean(axis=0) == pytest.approx(np.zeros(6), abs=0.5)
+    if units == 128:
+        samples = sample_potential(found, chains=32, beta=1.0, seed=0).samples
+        assert samples.shape[::2] == (32, 6)
+        assert samples.reshape(-1, 6).mean(axis=0) == pytest.approx(np.zeros(6), abs=0.5)
 
 
 @pytest.mark.parametrize(("dim", "count"), [(1, 60), (1, 300), (2, 100), (2, 300), (3, 300)])

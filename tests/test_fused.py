@@ -32,7 +32,7 @@ SETTINGS = [
     ("passive", 2, 37),
     ("passive, second form", 2, 64),
     ("reweighted", 4, 50),
-    ("naive", 1, 64),
+    pytest.param("naive", 1, 64, marks=pytest.mark.slow),
 ]
 
 

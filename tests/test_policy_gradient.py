@@ -44,7 +44,7 @@ def test_any_size_and_either_coordinates(estimator):
     cmdp = five_states().but(discount=0.8)
     coordinates = spherical(5, 3) if estimator.name == "weak derivative" else softmax(5, 3)
     policy = np.random.default_rng(1).dirichlet(np.ones(3), 5)
-    found = assess(PolicyGradient(cmdp, coordinates, estimator), coordinates.point(policy), estimates=2000)
+    found = assess(PolicyGradient(cmdp, coordinates, estimator), coordinates.point(policy), estimates=800)
     assert standard_errors_off(found).max() < 4
     assert np.linalg.norm(found.mean - found.exact) < 0.5 * np.linalg.norm(found.exact)
 
