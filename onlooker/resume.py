@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from onlooker import checkpoint
@@ -96,7 +97,7 @@ def _plain(leaf: Any) -> np.ndarray:
 
 def _restored(like: Any, array: np.ndarray) -> Any:
     if _is_key(like):
-        return jax.random.wrap_key_data(array)
+        return jax.random.wrap_key_data(jnp.asarray(array))
     return int(array) if isinstance(like, int) else array
 
 
@@ -108,5 +109,5 @@ def _fingerprint(learner: InverseLearner, stream: Stream, plan: Plan, seed: int,
     for leaf in jax.tree.leaves((stream.data, start)):
         array = _plain(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
