@@ -74,14 +74,14 @@ format: $(VENV)/tools
 	$(BIN)/ruff format .
 
 bench: $(VENV)/peers $(VENV)/browser  ## throughput and accuracy beside what else there is
-	$(BIN)/python benchmarks/throughput.py
-	$(BIN)/python benchmarks/pools.py
-	$(BIN)/python benchmarks/unseen.py
-	$(BIN)/python benchmarks/alternatives.py
-	$(BIN)/python benchmarks/policies.py
-	$(BIN)/python benchmarks/tracking.py
-	$(BIN)/python benchmarks/logs.py
-	$(BIN)/python benchmarks/recorders.py
+	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.pools
+	$(BIN)/python -m benchmarks.unseen
+	$(BIN)/python -m benchmarks.alternatives
+	$(BIN)/python -m benchmarks.policies
+	$(BIN)/python -m benchmarks.tracking
+	$(BIN)/python -m benchmarks.logs
+	$(BIN)/python -m benchmarks.recorders
 	$(BIN)/python -m benchmarks.page
 
 examples: $(VENV)/learners  ## real learners, recorded: CartPole and clients, with pictures in out/

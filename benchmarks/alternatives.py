@@ -1,6 +1,6 @@
 """What one would use instead: how close to the reward, in how long, with how much memory.
 
-    python benchmarks/alternatives.py [--quick]
+    python -m benchmarks.alternatives [--quick]
 
 Every run is a process of its own, so that seconds (compilation included) and peak memory are its own. rms is that of
 R̂ − R over exact draws (a constant taken out); distance that of samples of exp(R̂) from exp(R): joint total variation on
@@ -32,10 +32,11 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.ndimage import gaussian_filter
 from scipy.sparse import diags, identity, kron, vstack
 from scipy.sparse.linalg import lsqr
-from targets import MOST_DRAWS, TARGETS, Target
-from unseen import joint_variation, projected_distance
 
 import onlooker
+from benchmarks.figures import keep
+from benchmarks.targets import MOST_DRAWS, TARGETS, Target
+from benchmarks.unseen import joint_variation, projected_distance
 from onlooker.observe.observation import Observations
 from onlooker.observe.quality import held_out
 
@@ -286,6 +287,7 @@ def main() -> None:
                     print(f"{dim:3d} {count:12d} {method:21} failed: {done.stderr.strip().splitlines()[-1][:80]}")
                     continue
                 found = json.loads(done.stdout.strip().splitlines()[-1])
+                keep("alternatives", dim=dim, observations=count, method=method, **found)
                 shown = {key: "     —" if v is None else f"{v:6.3f}" for key, v in found.items()}
                 print(
                     f"{dim:3d} {count:12d} {method:21} {shown['rms']} {shown['nan'][1:]} {shown['distance']:>8} "

@@ -1,6 +1,6 @@
 """A log of ten million two-dimensional observations: written, read, inspected, reconstructed, learnt live.
 
-    python benchmarks/logs.py [observations]
+    python -m benchmarks.logs [observations]
 
 Every job runs in a process of its own, so that its peak memory is its own.
 """
@@ -14,6 +14,7 @@ import time
 import numpy as np
 
 import onlooker
+from benchmarks.figures import keep
 
 OBSERVATIONS = 10_000_000
 AT_ONCE = 100_000
@@ -79,6 +80,7 @@ def _job(name: str, folder: str, count: int) -> None:
     said = JOBS[name](folder, count)
     took = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    keep("log", job=name, observations=count, seconds=took, peak_gb=peak, said=said)
     print(
         f"{name:<12} {took:>6.1f} s  {count / took / 1e6:>6.2f} M/s  peak {peak:.2f} GB (imports {before:.2f})  {said}",
         flush=True,

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import onlooker
+from benchmarks.figures import keep
 from tests.browser import chromium, watching
 
 COUNT = """() => {
@@ -72,6 +73,7 @@ def measure(browser, name: str, source: str, seconds: float, picture: Path | Non
         counts = page.evaluate("() => window.counts")
         total = (seen(page) - first, counts["rewards"], counts["points"], sum(received[before:]) / 1e3)
         rates = [number / seconds for number in total]
+        keep("page", source=name, observations=rates[0], rewards=rates[1], updates=rates[2], kilobytes=rates[3])
         print("{:<34} {:>15,.0f} {:>8.1f} {:>10.1f} {:>6.0f}".format(name, *rates), flush=True)
         if picture is not None:
             page.screenshot(path=picture, full_page=True)

@@ -1,6 +1,6 @@
 """Policy gradients and chains on policies: bias, noise and cost; coordinates; who gets stuck; speed.
 
-    python benchmarks/policies.py [--only estimators]
+    python -m benchmarks.policies [--only estimators]
 
 estimators: at a place on the ridge of the paper's CMDP (penalty 1e5, paths of 1000 steps): bias in standard errors of
 20 000 estimates, deviation·√steps, and seconds for 1e5 estimates, with two batches and with one.
@@ -20,6 +20,7 @@ import numpy as np
 import optax
 from scipy.optimize import brentq
 
+from benchmarks.figures import keep
 from onlooker.coordinates import Coordinates, softmax, spherical
 from onlooker.learners.cmdp import CMDP, five_states, two_states
 from onlooker.learners.policy_gradient import PolicyGradient, Score, Spsa, WeakDerivative, assess
@@ -45,9 +46,13 @@ def estimators() -> None:
             reward = PolicyGradient(cmdp, angles, estimator, batches)
             found = assess(reward, place, 20_000)
             off = (found.mean - found.exact) / found.error
+            seconds = _seconds(reward, 1e5)
+            keep(
+                "estimator", who=name, batches=batches, off=float(abs(off).max()), work=found.work, seconds_1e5=seconds
+            )
             print(
                 f"{name:34} {batches:7d} {off[0]:6.1f} {off[1]:5.1f} {found.deviation:11.0f} {found.steps:7.0f} "
-                f"{found.work:11.3g} {_seconds(reward, 1e5):10.1f}",
+                f"{found.work:11.3g} {seconds:10.1f}",
                 flush=True,
             )
 
@@ -99,6 +104,7 @@ def coordinates() -> None:
                 reached = np.where(close.any(axis=0), close.argmax(axis=0), np.inf)
                 if coordinates == kind:
                     best = min(best, (float(np.median(reached)), rate))
+            keep("coordinates", problem=name, kind=kind, steps=best[0])
             print(f"{name:28} {kind:10} {best[1]:9.2g}   {best[0]:.0f}", flush=True)
 
 
@@ -113,6 +119,7 @@ def stuck() -> None:
         levels, counts = np.unique(np.round(ends, 1), return_counts=True)
         common = ", ".join(f"{level:.1f} ({count})" for level, count in zip(levels, counts, strict=True) if count >= 3)
         optimum = cmdp.optimum(constrained=cmdp.penalty > 0)
+        keep("stuck", who=name, share=float(below.mean()))
         print(
             f"{name}: best R {ends.max():.2f}, stuck {below.mean():.0%}\n"
             f"  R at the end (agents): {common}, others ({counts[counts < 3].sum()})\n"
@@ -130,6 +137,7 @@ def speed() -> None:
                 found = run(learner, pools, steps=100_000, chains=chains, start=np.ones(2))
         rate = found.diagnostics["chain_steps_per_second"]
         times = rate / OCTAVE
+        keep("listing's loop", chains=chains, rate=rate, octave_ratio=times)
         print(f"listing's loop, {chains:3d} chains: {rate:9.0f} iterations/s, {times:.0f} × GNU Octave's {OCTAVE}")
 
 

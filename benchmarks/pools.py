@@ -1,7 +1,7 @@
 """Example 2's loops and large shared pools: what a step costs, beside the paper's listing written in NumPy.
 
-    python benchmarks/pools.py                  # one chain on a9a's reward, then shared pools, on this CPU
-    python benchmarks/pools.py --accelerator    # 1024 chains on one pool of 65 536 in 124 dimensions
+    python -m benchmarks.pools                  # one chain on a9a's reward, then shared pools, on this CPU
+    python -m benchmarks.pools --accelerator    # 1024 chains on one pool of 65 536 in 124 dimensions
 
 Rates are of the second of two runs, with nothing to compile. The shape of the data is a9a's; its content does not
 matter here and is drawn at random.
@@ -14,6 +14,7 @@ import warnings
 import jax
 import numpy as np
 
+from benchmarks.figures import keep
 from onlooker import run
 from onlooker.density import standard_normal
 from onlooker.inverse import active, classical, listing_reset, multikernel
@@ -63,6 +64,7 @@ def one_chain() -> None:
         "active": seconds_per_step(active(step_size=1e-2, spread=0.1), questions(reward), 1_000_000),
     }
     for name, seconds in rows.items():
+        keep("one chain, 124 dimensions", who=name, us=seconds * 1e6, numpy_ratio=numpy / seconds)
         print(f"{name:46s} {seconds * 1e6:10.2f} {1 / seconds:10.0f} {numpy / seconds:9.1f}")
 
 
@@ -77,6 +79,7 @@ def shared_pools(cases: list[tuple[int, int, int]]) -> list[dict[str, float]]:
         seconds = seconds_per_step(learner, stream, steps, chains, thin=1)
         pairs = chains * size
         found.append({"chains": chains, "pool": size, "ms": seconds * 1e3, "tflops": 4 * pairs * DIM / seconds / 1e12})
+        keep("shared pool", **found[-1])
         print(
             f"{chains:18d} {size:21d} {seconds * 1e3:11.3f} {seconds / pairs * 1e9:26.4f} {found[-1]['tflops']:25.3f}"
         )

@@ -18,6 +18,7 @@ import optax
 import torch
 
 import onlooker
+from benchmarks.figures import keep
 from onlooker.observe.record.optax import Recorder
 from onlooker.observe.record.torch import record
 
@@ -132,9 +133,11 @@ def main() -> None:
     ):
         for parameters in (10, 100, 1000):
             (without, with_it), (slow, slow_with_it) = (_seconds(make, parameters, wait) for wait in (0.0, SLOW))
+            more, share = 1e6 * (with_it - without), 100 * (slow_with_it / slow - 1)
+            keep("recorder", who=name, parameters=parameters, more_us=more, percent_of_1_ms=share)
             print(
                 f"{name:<10} {parameters:>10} {1e6 * without:>10.1f} {1e6 * with_it:>14.1f} "
-                f"{1e6 * (with_it - without):>10.1f} {100 * (slow_with_it / slow - 1):>20.1f}",
+                f"{more:>10.1f} {share:>20.1f}",
                 flush=True,
             )
 

@@ -7,15 +7,13 @@ beforehand, and the best of a few runs counts; the ratios are what travels from 
 are not installed are left out and said so.
 """
 
-import argparse
-import json
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.figures import keep
 from onlooker.density import standard_normal
 from onlooker.inverse import nonreversible, passive, reweighted
 from onlooker.observe.observation import Observations
@@ -149,14 +147,14 @@ def numpy_rate(steps=20_000):
     return steps / best(everything, repeat=2)
 
 
-def peers(record):
+def peers():
     ours = onlooker_rate(256, thin=1)[0]
-    record["passive, every position counted"] = ours
+    keep("throughput", who="onlooker", rate=ours)
     print(f"passive, N = 2, one shared stream, histograms on, {jax.devices()[0].device_kind}")
     print(f"  {'onlooker, 256 chains':<34}{ours / 1e6:>9.1f} M chain-steps/s")
-    record["passive, every 8-th counted"] = onlooker_rate(256)[0]
-    thinned = record["passive, every 8-th counted"] / 1e6
-    print(f"  {'  (counting every 8-th, the default)':<34}{thinned:>7.1f} M chain-steps/s")
+    thinned = onlooker_rate(256)[0]
+    keep("throughput", who="onlooker, thin = 8", rate=thinned)
+    print(f"  {'  (counting every 8-th, the default)':<34}{thinned / 1e6:>7.1f} M chain-steps/s")
     for name, expected, measure in (
         ("BlackJAX SGLD, 256 chains", 3, blackjax_rate),
         ("fused Numba loop, all cores", 2, numba_rate),
@@ -167,13 +165,13 @@ def peers(record):
         except ImportError as missing:
             print(f"  {name:<34}  left out: {missing}")
             continue
-        record[name] = rate
+        keep("throughput", who=name, rate=rate, ratio=ours / rate)
         print(
             f"  {name:<34}{rate / 1e6:>9.3f} M chain-steps/s   onlooker is {ours / rate:.1f}× (expected ≥ {expected}×)"
         )
 
 
-def scaling(record):
+def scaling():
     print("\nchains × dimension: M chain-steps/s (M normals/s)")
     dims, counts = (2, 10, 124), (1, 16, 256, 4096)
     print(f"  {'chains':>8}" + "".join(f"{f'N = {dim}':>22}" for dim in dims))
@@ -183,7 +181,7 @@ def scaling(record):
         for dim in dims:
             rate, normal = onlooker_rate(chains, dim)
             normals[chains, dim] = normal
-            record[f"chains {chains}, N {dim}"] = rate
+            keep("chains and dimension", chains=chains, dim=dim, rate=rate, normals=normal)
             line += f"{rate / 1e6:>11.2f} ({normal / 1e6:>7.1f})"
         print(line)
     wide = [value for (chains, _), value in normals.items() if chains >= 256]
@@ -192,7 +190,7 @@ def scaling(record):
     )
 
 
-def cost_of_rotation(record):
+def cost_of_rotation():
     print("\nthe cost of S (the paper: an order of magnitude), ns per chain-step, 256 chains")
     for dim in (2, 10, 124):
         density = standard_normal(dim, spread(dim))
@@ -200,20 +198,14 @@ def cost_of_rotation(record):
         skew = np.triu(np.ones((dim, dim)), 1)
         plain = 1e9 / onlooker_rate(256, dim, learner=reweighted(density, **options))[0]
         turned = 1e9 / onlooker_rate(256, dim, learner=nonreversible(density, rotation=skew - skew.T, **options))[0]
-        record[f"S, N {dim}"] = turned / plain
+        keep("rotation", dim=dim, ratio=turned / plain)
         print(f"  N = {dim:<4} reweighted {plain:>8.1f}   nonreversible {turned:>8.1f}   ratio {turned / plain:.2f}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures there too")
-    arguments = parser.parse_args()
-    record: dict[str, float] = {}
-    peers(record)
-    scaling(record)
-    cost_of_rotation(record)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    peers()
+    scaling()
+    cost_of_rotation()
 
 
 if __name__ == "__main__":

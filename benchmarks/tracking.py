@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.figures import keep
 from onlooker import Observer
 from onlooker.density import standard_normal
 from onlooker.inverse import passive, reweighted
@@ -53,6 +54,7 @@ def cost(seed: int) -> None:
             for _ in range(2):
                 chains = run(learner, stream, steps=20_000, chains=4000, start=np.zeros(1), draws=1, seed=seed)
             each = chains.seconds / chains.steps
+            keep("tracking, 4000 chains", who=name, stream=kind, us=1e6 * each)
             print(f"  {name:<11} {kind:<19} {1e6 * each:6.1f} µs an observation, {1e9 * each / 4000:5.2f} ns a chain")
     for dim in (1, 2, 3):
         random = np.random.default_rng(seed)
@@ -63,7 +65,9 @@ def cost(seed: int) -> None:
             began = time.perf_counter()
             for first in range(0, len(points), 10_000):
                 learn(points[first : first + 10_000], gradients[first : first + 10_000])
-            print(f"  {title}, {dim}-D: {1e6 * (time.perf_counter() - began) / len(points):.2f} µs an observation")
+            each = (time.perf_counter() - began) / len(points)
+            keep("live", who=title, dim=dim, us=1e6 * each)
+            print(f"  {title}, {dim}-D: {1e6 * each:.2f} µs an observation")
         began = time.perf_counter()
         for row in range(1000):
             observer.learn_one(points[row], gradients[row])
@@ -122,6 +126,7 @@ def delays(seed: int) -> None:
             found = judge(detect(points, gradients), times, len(points))
             seen = found.noticed
             parts.append(f"{np.median(seen):4.0f} ({np.quantile(seen, 0.95):4.0f}) {len(seen) / len(times):.2f}")
+        keep("delays", who=name, false_alarms=50_000 * alarms / quiet, delays="; ".join(parts))
         print(f"{name:<24}{50_000 * alarms / quiet:8.2f}/50000  {'   '.join(parts)}", flush=True)
 
 
@@ -220,6 +225,7 @@ def memory(seed: int) -> None:
                 observer.reward(points[:10])
                 marks.append(_resident())
         grown = ", ".join(f"{mark:.0f}" for mark in marks)
+        keep("live memory", forgetting=str(rate), first_mib=marks[0], last_mib=marks[-1], seen=observer.seen)
         print(f"forgetting {rate}: {observer.seen:,} observations, {len(observer.jumps)} jumps")
         print(f"  MiB after each million: {grown}")
 

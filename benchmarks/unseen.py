@@ -1,6 +1,6 @@
 """`reconstruct(points, gradients)`, no options, on rewards that it was not tuned on.
 
-    python benchmarks/unseen.py [--observations 200000] [--seeds 1] [--only banana]
+    python -m benchmarks.unseen [--observations 200000] [--seeds 1] [--only banana]
 
 TV: joint total variation of the samples on 28 × 28 bins; W1: mean over 40 random projections; floor: the same for as
 many exact draws. rms: of R̂ − R over exact draws; z: root mean square of (R̂ − R)/its error bar, 1 when error bars are
@@ -12,9 +12,10 @@ import resource
 import time
 
 import numpy as np
-from targets import MOST_DRAWS, TARGETS, Target
 
 import onlooker
+from benchmarks.figures import keep
+from benchmarks.targets import MOST_DRAWS, TARGETS, Target
 from onlooker.reward.distances import quantile_distance, quantiles
 
 LIMITS = {True: ("TV", 0.03, 0.08, 20), False: ("W1", 0.015, 0.13, 60)}
@@ -80,13 +81,16 @@ def main() -> None:
             measure, extra, rms, limit = LIMITS[target.dim == 2]
             within = found["distance"] <= found["floor"] + extra and found["rms"] <= rms and found["nan"] <= 0.05
             within = within and found["seconds"] <= limit
+            keep("unseen", target=name, dim=target.dim, seed=seed, measure=measure, within=bool(within), **found)
             print(
                 f"{name:15} {seed:4d} {measure} {found['distance']:6.3f} {found['floor']:6.3f} {found['rms']:6.3f} "
                 f"{found['nan']:5.3f} {found['z']:5.2f} {found['cover']:5.2f} {found['seconds']:5.1f}  "
                 f"{'within' if within else 'OUTSIDE'} ({found['units']:.0f})",
                 flush=True,
             )
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    keep("unseen, memory", gib=peak)
+    print(f"peak memory {peak:.2f} GiB")
 
 
 if __name__ == "__main__":
