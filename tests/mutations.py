@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -704,14 +705,14 @@ class Outcome:
     seconds: float
 
 
-def copied(place: Path) -> Path:
-    """The package and its tests in a folder of their own, without what was compiled."""
+def copied(place: Path, origin: Path = ROOT) -> Path:
+    """The package and its tests in a folder of their own; what was compiled stays valid, as times are kept."""
     for name in COPIED:
-        source, target = ROOT / name, place / name
+        source, target = origin / name, place / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target)
         else:
-            shutil.copy(source, target)
+            shutil.copy2(source, target)
     return place
 
 
@@ -734,10 +735,10 @@ def pytest_in(place: Path, tests: Sequence[str], patience: float, *options: str)
     return done.returncode, done.stdout + done.stderr
 
 
-def tried(mutation: Mutation) -> Outcome:
+def tried(mutation: Mutation, origin: Path = ROOT) -> Outcome:
     """Break a copy, and run the tests that must notice."""
     with tempfile.TemporaryDirectory() as folder:
-        place = copied(Path(folder))
+        place = copied(Path(folder), origin)
         broken = place / mutation.file
         broken.write_text(broken.read_text().replace(mutation.old, mutation.new))
         began = time.perf_counter()
@@ -750,20 +751,18 @@ def tried(mutation: Mutation) -> Outcome:
     return Outcome(mutation.name, mutation.file, None, reason, seconds)
 
 
-def unbroken(tests: Sequence[str], jobs: int) -> str:
-    """What is wrong before anything was broken; nothing, if all is well."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = copied(Path(folder))
-        found = subprocess.run(
-            [sys.executable, "-c", "import onlooker; print(onlooker.__file__)"],
-            cwd=place,
-            env=environment(place),
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        if Path(found) != place / "onlooker" / "__init__.py":
-            return f"the copy is not what is imported, but {found or 'nothing'}."
-        code, said = pytest_in(place, tests, LONG_PATIENCE, "-n", str(jobs))
+def unbroken(place: Path, tests: Sequence[str], jobs: int) -> str:
+    """What is wrong with a copy before anything was broken; nothing, if all is well."""
+    found = subprocess.run(
+        [sys.executable, "-c", "import onlooker; print(onlooker.__file__)"],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    if not found or Path(found).resolve() != (place / "onlooker" / "__init__.py").resolve():
+        return f"the copy is not what is imported, but {found or 'nothing'}."
+    code, said = pytest_in(place, tests, LONG_PATIENCE, "-n", str(jobs))
     return "" if code == 0 else f"the unbroken tests do not pass (pytest ended with {code}):\n{said[-3000:]}"
 
 
@@ -803,16 +802,17 @@ def main() -> int:
     chosen = [one for one in MUTATIONS if options.only in one.name or options.only in one.file]
     if not chosen:
         parser.error(f"no mutation has {options.only!r} in its name or file.")
-    if wrong := unbroken(sorted({test for one in chosen for test in one.tests}), options.jobs):
-        print(wrong)
-        return 1
     outcomes: list[Outcome] = []
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for number, outcome in enumerate(pool.map(tried, chosen), 1):
+    # All are broken copies of one state of the sources, which may be edited meanwhile.
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
+        origin = copied(Path(folder))
+        if wrong := unbroken(origin, sorted({test for one in chosen for test in one.tests}), options.jobs):
+            print(wrong)
+            return 1
+        for number, outcome in enumerate(pool.map(partial(tried, origin=origin), chosen), 1):
             outcomes.append(outcome)
-            print(
-                f"{number:3d} of {len(chosen)}: {outcome.mutation}: {outcome.caught_by or outcome.reason}", flush=True
-            )
+            found = outcome.caught_by or outcome.reason
+            print(f"{number:3d} of {len(chosen)}: {outcome.mutation}: {found}", flush=True)
     caught = sum(one.caught_by is not None for one in outcomes)
     print("", *table(outcomes), "", f"{caught} of {len(outcomes)} caught", sep="\n")
     if options.json:

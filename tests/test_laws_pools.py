@@ -128,7 +128,7 @@ def single_kernel(name, step, width):
     [
         ("passive", 2.0, 2.0),
         pytest.param("second", 2.0, 2.0, marks=pytest.mark.slow),
-        ("reweighted", 0.06, 2.0),
+        ("reweighted", 0.03, 2.0),
         ("naive", 0.05, 16.0),
     ],
     ids=["passive", "second form", "reweighted", "naive"],
