@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from onlooker import Log, Observations, __version__
+from onlooker.check import check_whole
 
 __all__ = ["app", "main"]
 
@@ -248,6 +249,8 @@ def _read(
     from onlooker.observe.projection import principal_components
     from onlooker.progress import progress
 
+    if components is not None:
+        check_whole(components=components)
     given = {"momentum": momentum, "weight_decay": weight_decay}
     said: dict[str, Any] = {name: value for name, value in given.items() if value}
     rule = None if optimiser is None else as_optimiser(optimiser, **said)

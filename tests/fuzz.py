@@ -25,6 +25,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -505,6 +506,16 @@ def _of_packed_libsvm() -> Reader:
     return Reader([{"data.bz2": bz2.compress(LIBSVM)}], changes, lambda folder: read_libsvm(folder / "data.bz2"))
 
 
+@functools.cache
+def _version(name: str) -> str:
+    return metadata.version(name)
+
+
+def quick_reports() -> Any:
+    """Which versions made a report is looked up once, not every time."""
+    return mock.patch.object(report, "version", _version)
+
+
 def _of_metrics() -> Reader:
     rows = [
         Row("replay", {"variation": 0.1}, {"variation": at_most(0.2)}, {"steps": 10, "kernel": "gaussian"}),
@@ -515,7 +526,8 @@ def _of_metrics() -> Reader:
         written = write_metrics(Path(folder), "bayes", "text", 0, rows, True, **about).read_bytes()
 
     def read(folder: Path) -> None:
-        made = report.write_report(folder, folder / "report.html")
+        with quick_reports():
+            made = report.write_report(folder, folder / "report.html")
         assert made.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
         made.unlink()
 
@@ -531,6 +543,7 @@ def _of_summary() -> Reader:
         (folder / reconstruction.STORE).mkdir(exist_ok=True)
         # The result and its pictures are another matter, and slow.
         with (
+            quick_reports(),
             mock.patch.object(report, "load", return_value=gridded),
             mock.patch.object(report, "_pictures", return_value=[]),
         ):

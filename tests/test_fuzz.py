@@ -61,6 +61,25 @@ def test_every_reader_reads_or_refuses_ten_thousand(reader, capsys):
     assert outcome.slowest < fuzz.MOST_SECONDS
 
 
+def test_a_result_with_one_wrong_bit_or_a_file_less_is_refused(tmp_path):
+    files = fuzz.READERS["result"]().valid[1]
+    random = np.random.default_rng(0)
+    for name in sorted(files.keys() - {"result/zarr.json"}):
+        for changed in ({**files, name: fuzz.flipped(files[name], random)}, {**files, name: files[name][:-1]}):
+            fuzz.write(tmp_path, changed, {})
+            with pytest.raises(ValueError, match="its content is not what was written"):
+                onlooker.load(tmp_path / "result")
+        fuzz.write(tmp_path, files, {})
+        (tmp_path / name).unlink()
+        with pytest.raises(ValueError, match="its content is not what was written"):
+            onlooker.load(tmp_path / "result")
+    fuzz.write(tmp_path, files, {})
+    # What a file manager leaves behind is none of it.
+    (tmp_path / "result" / ".DS_Store").touch()
+    (tmp_path / "result" / "posterior" / "Thumbs.db").touch()
+    fuzz.read_result(tmp_path)
+
+
 MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 CALLS = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "pandas.read_pickle"}
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import typer
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -362,12 +363,8 @@ def test_an_observer_knows_the_same_however_rows_come(dim, forgetting, named, se
 # The command.
 
 COMMANDS = {
-    "demo": ["--out", "--seed"],
-    "reproduce": ["--preset", "--quick", "--seed", "--out", "--report"],
-    "inspect": ["--learning-rate", "--optimiser", "--momentum", "--weight-decay", "--descent", "--components"],
-    "reconstruct": ["--method", "--out", "--beta", "--chains", "--seed", "--learning-rate", "--optimiser"],
-    "report": ["--out"],
-    "watch": ["--demo", "--port", "--forgetting", "--descent", "--ascent", "--components", "--seed"],
+    name: [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    for name, command in typer.main.get_command(cli.app).commands.items()
 }
 # Names of files that cannot leave the folder, and a few that are special.
 names = st.text(st.characters(exclude_characters="/"), max_size=20).filter(lambda name: name not in ("..", "."))
@@ -380,13 +377,20 @@ arguments = st.one_of(
 )
 
 
+few_numbers = st.one_of(st.integers(-2, 5).map(str), st.sampled_from(["nan", "inf", "-0.5", "0.5", "1e400", "2.5"]))
+positions = st.one_of(
+    st.just(["log.npz"]), st.sampled_from([["log.csv"], ["bayes"], ["all"], []]), st.lists(arguments, max_size=2)
+)
+
+
 @st.composite
 def command_lines(draw):
-    command = draw(st.sampled_from([*COMMANDS, "", "dance"]))
-    known = st.sampled_from(COMMANDS.get(command, ["--version"]))
-    options = draw(st.lists(st.one_of(known, st.tuples(known, arguments), arguments), max_size=4))
-    flat = [word for option in options for word in (option if isinstance(option, tuple) else [option])]
-    return [command, *(draw(st.lists(arguments, max_size=1))), *flat]
+    command = draw(st.sampled_from([*COMMANDS, *COMMANDS, "dance"]))
+    words = [command, *draw(positions)]
+    for option in draw(st.lists(st.sampled_from(COMMANDS.get(command) or COMMANDS["demo"]), max_size=3)):
+        name = draw(st.sampled_from([*option.opts, *option.secondary_opts]))
+        words += [name] if option.is_flag else [f"{name}={draw(st.one_of(few_numbers, arguments))}"]
+    return words
 
 
 class Refused(ValueError):  # noqa: N818
