@@ -6,11 +6,9 @@ import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import arviz_base
 import numpy as np
-import xarray
 from scipy.optimize import minimize
 
 from onlooker.check import as_places, in_short
@@ -21,6 +19,10 @@ from onlooker.reward import plots
 from onlooker.reward.estimate import RewardEstimate
 from onlooker.run import Chains
 from onlooker.store import pack, unpack
+
+# Takes a second to import, with all that it brings: only who saves or loads waits for it.
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["STORE", "Potential", "Reconstruction", "load"]
 
@@ -188,8 +190,10 @@ class Reconstruction:
         low, high = np.quantile(self._seen, [0.001, 0.999], axis=0)
         return [np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True)]
 
-    def to_datatree(self) -> xarray.DataTree:
+    def to_datatree(self) -> "xarray.DataTree":
         """An ArviZ DataTree: ``posterior``, ``sample_stats`` (βR̂ of a fitted reward) and some ``observed_data``."""
+        import arviz_base
+
         groups: dict[str, Any] = {"posterior": {"position": self.samples}}
         if self.potential is not None:
             log_density = self.diagnostics["beta"] * self.potential.value(self.samples.reshape(-1, self.dim))
@@ -208,6 +212,8 @@ class Reconstruction:
 
     def save(self, folder: Any) -> Path:
         """Write it as a Zarr store, whole or not at all; an older reconstruction there is replaced."""
+        import xarray
+
         path = Path(folder).resolve()
         if path == Path.cwd():
             raise ValueError("the folder is the one you are in; give a new one, such as 'out'.")
@@ -259,6 +265,8 @@ def load(folder: Any) -> Reconstruction:
 
 
 def _read(path: Path) -> Reconstruction:
+    import xarray
+
     with xarray.open_datatree(path, engine="zarr", consolidated=False, zarr_format=3) as opened:
         promised, there = sum(node.nbytes for node in opened.subtree), sum(map(_size, _files(path)))
         if promised > FEW_BYTES + MOST_UNPACKED * there:
@@ -334,8 +342,10 @@ def _sign(path: Path) -> None:
     (path / ROOT).write_text(json.dumps(tree, indent=2), encoding="utf-8")
 
 
-def _dataset(flat: dict[str, np.ndarray], kind: str) -> xarray.Dataset:
+def _dataset(flat: dict[str, np.ndarray], kind: str) -> "xarray.Dataset":
     """Arrays as variables, words as attributes. Axes are named by their length: equal ones share a name."""
+    import xarray
+
     words = {name: str(value) for name, value in flat.items() if value.dtype.kind == "U"}
     arrays = {
         name.replace("/", "."): (tuple(f"axis_{axis}_of_{size}" for axis, size in enumerate(value.shape)), value)
@@ -345,7 +355,7 @@ def _dataset(flat: dict[str, np.ndarray], kind: str) -> xarray.Dataset:
     return xarray.Dataset(arrays, attrs={"kind": kind, "words": json.dumps(words)})
 
 
-def _fit(dataset: xarray.Dataset) -> Any:
+def _fit(dataset: "xarray.Dataset") -> Any:
     flat = {str(name).replace(".", "/"): value.values for name, value in dataset.data_vars.items()}
     flat |= {name: np.asarray(word) for name, word in json.loads(dataset.attrs["words"]).items()}
     return unpack(FITS[dataset.attrs["kind"]], flat)

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.infer import MCMC, NUTS
 
 from onlooker.coordinates import Coordinates
 from onlooker.field.cells import Cells
@@ -68,6 +67,9 @@ def sample_potential(
         return Drawn(samples, _excess_variation(law, samples.reshape(-1, potential.dim)), law.rough)
     log_density = _on_torus(potential, beta, coordinates, volume)
     starts = potential.typical[np.random.default_rng(seed).integers(0, len(potential.typical), chains)]
+    # Takes half a second to import, and few dimensions do without.
+    from numpyro.infer import MCMC, NUTS
+
     sampler = MCMC(
         NUTS(potential_fn=lambda point: -log_density(point), max_tree_depth=TREE_DEPTH),
         num_warmup=WARMUP,

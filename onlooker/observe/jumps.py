@@ -18,10 +18,10 @@ above three dimensions, one of mixed curvatures alone.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy.special import betaincinv
 
 __all__ = ["WINDOWS", "Jump", "JumpTest", "correlation_times", "score_count"]
 
@@ -133,10 +133,10 @@ class JumpTest:
         divisors = windows * (1 + windows / count) * _excess(before, windows, together / run)
         freedom = count - size
         chance = min(unit * false_alarms / len(windows), 0.5)
-        threshold = float(size * (count - 1) / freedom * f_distribution.isf(chance, size, freedom))
+        threshold = float(size * (count - 1) / freedom * _f_above(chance, size, freedom))
         # The same by the variance that the last w units have among themselves.
         rest = np.maximum(windows - size, 1)
-        own_thresholds = size * (windows - 1) / rest * f_distribution.isf(chance, size, rest)
+        own_thresholds = size * (windows - 1) / rest * _f_above(chance, size, rest)
         pending, nothing = np.zeros((0, size + 1)), np.zeros((1, size))
         return cls(
             centre, spread, unit, first, mean, second, windows, divisors, own_thresholds, threshold, pending, nothing
@@ -278,3 +278,9 @@ def _excess(before: np.ndarray, windows: np.ndarray, most: float) -> np.ndarray:
         else:
             found.append(max(found[-1], min(found[-1] * width / before_it, most)))
     return np.array(found[1:])
+
+
+def _f_above(chance: float, size: int, freedom: Any) -> Any:
+    """What an F variable exceeds with this chance. Of scipy.special: scipy.stats takes a second to import."""
+    share = betaincinv(freedom / 2, size / 2, chance)
+    return freedom * (1 - share) / (size * share)

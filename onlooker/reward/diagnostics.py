@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from arviz_stats.base import array_stats
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from onlooker.density import Density
 from onlooker.inverse.base import InverseLearner, PoolInfo
@@ -111,7 +110,7 @@ def occupancy(observations: Observations, density: Density) -> Occupancy | None:
     if not tested.any():
         return nothing
     effect, significance = (np.abs(difference[tested]) / scale[tested] for scale in (spread, error))
-    threshold = float(norm.isf(FALSE_ALARM / 2 / tested.sum()))
+    threshold = -float(ndtri(FALSE_ALARM / 2 / tested.sum()))
     worst = int(np.argmax(np.where(significance > threshold, effect, 0) + 1e-9 * effect))
     return Occupancy(float(effect[worst]), float(significance[worst]), threshold, outside)
 
@@ -231,6 +230,9 @@ def convergence(samples: np.ndarray) -> Convergence:
     """Of samples (chain, draw, dim)."""
     if samples.shape[1] < 4 or not np.isfinite(samples).all():
         return Convergence(math.nan, math.nan)
+    # Takes half a second to import.
+    from arviz_stats.base import array_stats
+
     # Coordinates that never move have neither.
     with np.errstate(invalid="ignore", divide="ignore"):
         rhats = array_stats.rhat(samples.astype(float), chain_axis=0, draw_axis=1, method="rank")

@@ -1,7 +1,6 @@
 """How far two laws are apart: TV = ½ Σ|p − q| over bins, and W1 = ∫|F − G|."""
 
 import numpy as np
-from scipy.stats import wasserstein_distance
 
 from onlooker.reward.accumulate import Histogram
 
@@ -46,6 +45,9 @@ def wasserstein(one: Histogram, other: Histogram) -> float:
         np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
         for edges in (one.edges[0], other.edges[0])
     ]
+    # Takes a second to import.
+    from scipy.stats import wasserstein_distance
+
     return float(wasserstein_distance(places[0], places[1], one.probabilities, other.probabilities))
 
 

@@ -6,13 +6,15 @@ hands back a Figure, and `save` writes it.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from onlooker.reward.accumulate import Histogram
 from onlooker.reward.estimate import RewardEstimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "beside_truth",
@@ -32,10 +34,17 @@ TRUTH = "0.25"
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a")
 
 
-def save(figure: Figure, path: Path, dpi: int = 110) -> Path:
+def save(figure: "Figure", path: Path, dpi: int = 110) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=dpi)
     return path
+
+
+def _figure(width: float, height: float) -> "Figure":
+    """An empty one, in inches. Matplotlib takes its time to import, and only who draws waits for it."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _density(histogram: Histogram) -> np.ndarray:
@@ -49,14 +58,14 @@ def _label(axes: Any, first: str = "θ(1)", second: str = "θ(2)") -> None:
     axes.set_ylabel(second)
 
 
-def beside_truth(found: Histogram, truth: Histogram, title: str) -> Figure:
+def beside_truth(found: Histogram, truth: Histogram, title: str) -> "Figure":
     """Contours of two densities, at the same levels."""
     return side_by_side({title: found, "exact exp(R)": truth})
 
 
-def side_by_side(found: Mapping[str, Histogram]) -> Figure:
+def side_by_side(found: Mapping[str, Histogram]) -> "Figure":
     """Contours of densities, at the same levels."""
-    figure = Figure(figsize=(1 + 4 * len(found), 4.2), layout="constrained")
+    figure = _figure(1 + 4 * len(found), 4.2)
     panels = figure.subplots(1, len(found), sharex=True, sharey=True)
     top = max(_density(histogram).max() for histogram in found.values())
     levels = np.linspace(0, top, 11)
@@ -70,9 +79,9 @@ def side_by_side(found: Mapping[str, Histogram]) -> Figure:
     return figure
 
 
-def surface(histogram: Histogram, title: str) -> Figure:
+def surface(histogram: Histogram, title: str) -> "Figure":
     """The histogram in three dimensions."""
-    figure = Figure(figsize=(6, 5), layout="constrained")
+    figure = _figure(6, 5)
     axes = figure.add_subplot(projection="3d")
     first, second = np.meshgrid(*histogram.centres, indexing="ij")
     axes.plot_surface(first, second, _density(histogram), cmap="viridis", rstride=1, cstride=1, linewidth=0.1)
@@ -83,10 +92,10 @@ def surface(histogram: Histogram, title: str) -> Figure:
     return figure
 
 
-def marginals(found: Mapping[str, Histogram], truth: Histogram) -> Figure:
+def marginals(found: Mapping[str, Histogram], truth: Histogram) -> "Figure":
     """Every coordinate's marginal, the truth in grey behind what was found."""
     dim = len(truth.edges)
-    figure = Figure(figsize=(4.5 * dim, 3.6), layout="constrained")
+    figure = _figure(4.5 * dim, 3.6)
     panels = np.atleast_1d(figure.subplots(1, dim))
     for axis, axes in enumerate(panels):
         _marginal_panel(axes, axis, found, truth)
@@ -105,10 +114,10 @@ def _marginal_panel(axes: Any, axis: int, found: Mapping[str, Histogram], truth:
     _label(axes, f"θ({axis + 1})", "density")
 
 
-def trace(samples: np.ndarray, sample_every: int, chains: int = 3) -> Figure:
+def trace(samples: np.ndarray, sample_every: int, chains: int = 3) -> "Figure":
     """A few chains over time; samples are (chain, draw, dim)."""
     dim = min(samples.shape[2], 4)
-    figure = Figure(figsize=(8, 1.8 * dim + 0.6), layout="constrained")
+    figure = _figure(8, 1.8 * dim + 0.6)
     panels = np.atleast_1d(figure.subplots(dim, 1, sharex=True))
     steps = (np.arange(samples.shape[1]) + 1) * float(sample_every)
     unit, label = (1e6, "steps (millions)") if steps[-1] > 1e5 else (1, "steps")
@@ -127,9 +136,9 @@ def distances(
     baselines: Mapping[str, np.ndarray],
     floor: np.ndarray,
     unit: str = "W1 to the truth",
-) -> Figure:
+) -> "Figure":
     """A distance per coordinate, beside what knowing nothing gives (dashed) and the error of the truth (shaded)."""
-    figure = Figure(figsize=(9, 4.6), layout="constrained")
+    figure = _figure(9, 4.6)
     axes = figure.subplots()
     coordinate = np.arange(1, len(floor) + 1)
     for colour, (name, values) in zip(COLOURS, found.items(), strict=False):
@@ -152,9 +161,9 @@ def _with_mean(name: str, values: np.ndarray) -> str:
     return f"{name} (mean {values.mean():.3g})"
 
 
-def one_marginal(found: Mapping[str, np.ndarray], truth: np.ndarray, title: str) -> Figure:
+def one_marginal(found: Mapping[str, np.ndarray], truth: np.ndarray, title: str) -> "Figure":
     """Densities of samples (n,) of one coordinate beside the truth, given by its evenly spaced quantiles."""
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    figure = _figure(7.5, 4.2)
     axes = figure.subplots()
     low, high = truth[0] - 2, truth[-1] + 2
     edges = np.linspace(low, high, 61)
@@ -171,9 +180,9 @@ def one_marginal(found: Mapping[str, np.ndarray], truth: np.ndarray, title: str)
     return figure
 
 
-def reward_map(centres: tuple[np.ndarray, ...], values: np.ndarray, depth: float = 8.0) -> Figure:
+def reward_map(centres: tuple[np.ndarray, ...], values: np.ndarray, depth: float = 8.0) -> "Figure":
     """R̂ in two dimensions, down to ``depth`` below its maximum; white where nothing was seen."""
-    figure = Figure(figsize=(5.6, 4.4), layout="constrained")
+    figure = _figure(5.6, 4.4)
     axes = figure.subplots()
     filled = _reward_panel(axes, centres, values - np.nanmax(values), depth)
     axes.set_title("reconstructed reward", fontsize=11)
@@ -191,9 +200,9 @@ def _reward_panel(axes: Any, centres: tuple[np.ndarray, ...], values: np.ndarray
     return filled
 
 
-def landscape(centres: tuple[np.ndarray, ...], values: np.ndarray, points: np.ndarray, maximum: np.ndarray) -> Figure:
+def landscape(centres: tuple[np.ndarray, ...], values: np.ndarray, points: np.ndarray, maximum: np.ndarray) -> "Figure":
     """R̂ in two dimensions in its own units, all of it, with some of the places where learners were."""
-    figure = Figure(figsize=(6.4, 5), layout="constrained")
+    figure = _figure(6.4, 5)
     axes = figure.subplots()
     filled = axes.contourf(*centres, (values - np.nanmax(values)).T, levels=20, cmap="magma")
     axes.plot(*points.T, ".", color="0.35", markersize=1.5, alpha=0.5, label="where learners were")
@@ -207,11 +216,11 @@ def landscape(centres: tuple[np.ndarray, ...], values: np.ndarray, points: np.nd
     return figure
 
 
-def curves(axes: list[np.ndarray], values: list[np.ndarray], errors: list[np.ndarray], place: np.ndarray) -> Figure:
+def curves(axes: list[np.ndarray], values: list[np.ndarray], errors: list[np.ndarray], place: np.ndarray) -> "Figure":
     """R̂ along each coordinate through one place, with two standard errors where there are any."""
     across = min(len(axes), 4)
     down = -(-len(axes) // across)
-    figure = Figure(figsize=(1.2 + 3.2 * across, 3.2 * down), layout="constrained")
+    figure = _figure(1.2 + 3.2 * across, 3.2 * down)
     panels = np.atleast_1d(figure.subplots(down, across, squeeze=False).ravel())
     top = max(np.nanmax(value) for value in values)
     for number, (along, value, error) in enumerate(zip(axes, values, errors, strict=True)):
@@ -234,12 +243,12 @@ def overview(
     true_reward: np.ndarray,
     truth: Histogram,
     depth: float = 8.0,
-) -> Figure:
+) -> "Figure":
     """What was seen, the reward read off it, the reward there was, and the two laws' marginals.
 
     ``true_reward`` is R at the estimate's centres; both are shown relative to their maxima.
     """
-    figure = Figure(figsize=(11.5, 7.2), layout="constrained")
+    figure = _figure(11.5, 7.2)
     panels = figure.subplot_mosaic("AABBCC;DDDEEE", height_ratios=(1.25, 1))
     seen, found, real = (panels[name] for name in "ABC")
     length = np.linalg.norm(gradients, axis=1, keepdims=True)
