@@ -61,6 +61,7 @@ def test_every_reader_reads_or_refuses_ten_thousand(reader, capsys):
     assert outcome.slowest < fuzz.MOST_SECONDS
 
 
+@pytest.mark.filterwarnings("ignore:Object at")
 def test_a_result_with_one_wrong_bit_or_a_file_less_is_refused(tmp_path):
     files = fuzz.READERS["result"]().valid[1]
     random = np.random.default_rng(0)
@@ -148,6 +149,7 @@ def test_a_malicious_pickle_is_never_run(tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.filterwarnings("ignore:Object at")
 def test_a_pickle_among_a_result_s_arrays_is_never_run(tmp_path):
     """Zarr's second format knows a filter that unpickles; the third does not, and only that is read."""
     mark = tmp_path / "it was run"

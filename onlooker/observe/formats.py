@@ -249,13 +249,17 @@ def _column(path: Path, name: str, values: pa.Array) -> np.ndarray:
         values = values.dictionary_decode()
     if pa.types.is_nested(values.type):
         raise ValueError(f"{path} has {values.type} in {name}, where one value belongs in every row.")
-    found = values.to_numpy(zero_copy_only=False)
+    try:
+        found = values.to_numpy(zero_copy_only=False)
+        words = found.astype(str) if found.dtype == object and name == "agent" else found
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} has bytes in {name} that are no words; write text in UTF-8, or numbers.") from None
     if name == "agent":
         if values.null_count:
             raise ValueError(
                 f"{path} has {values.null_count} rows without an agent; name one in every row, or in none."
             )
-        return found.astype(str) if found.dtype == object else found
+        return words
     if found.dtype.kind not in "fiub":
         raise ValueError(f"{path} has something else than numbers in {name} ({values.type}).")
     return found if found.dtype.kind == "f" else found.astype(float)
