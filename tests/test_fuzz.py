@@ -179,6 +179,28 @@ def test_words_for_pandas_in_a_parquet_file_are_only_words(tmp_path):
     assert not mark.exists()
 
 
+def test_words_of_no_characters_are_refused(tmp_path):
+    strange = np.full(4, 2**31 - 1, np.uint32).view("U1")
+    np.savez(tmp_path / "log.npz", points=np.ones((4, 2)), agents=strange)
+    with pytest.raises(ValueError, match=r"log\.npz has an array agents that cannot be read \(.*no characters"):
+        onlooker.read_log(tmp_path / "log.npz")
+
+
+def test_an_archive_that_lies_about_its_size_is_refused(tmp_path):
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (200000000, 2), }"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr("points.npy", array)
+    lie = (len(array) - 64 + 200_000_000 * 2 * 8).to_bytes(4, "little")
+    # Its sizes, packed and not, stand in two places: the second of each pair is the one that is lied about.
+    pair = 2 * len(array).to_bytes(4, "little")
+    content = written.getvalue().replace(pair, pair[:4] + lie)
+    (tmp_path / "log.npz").write_bytes(content)
+    with fuzz.little_memory(), pytest.raises(ValueError, match="it cannot unpack to the 32"):
+        onlooker.read_log(tmp_path / "log.npz")
+
+
 def test_what_promises_too_much_is_refused_before_it_is_made(tmp_path, monkeypatch):
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 2), }"
     with zipfile.ZipFile(tmp_path / "log.npz", "w") as archive:
