@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-COPIED = ("onlooker", "tests", "pyproject.toml", "README.md")
+COPIED = ("onlooker", "tests", "pyproject.toml")
 # Seconds that the tests of one mutation may take, and those of all of them.
 PATIENCE, LONG_PATIENCE = 300, 1800
 FAILED = re.compile(r"^FAILED tests/(\S+::[^ \[]+(?:\[.*?\])?)(?: - |$)", re.MULTILINE)
@@ -792,10 +792,22 @@ def page(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*introduction, *table(outcomes), ""])
 
 
+def joined(path: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """With those of mutations that were left out this time, as a file has them, in the order of the list."""
+    earlier = [Outcome(**one) for one in json.loads(path.read_text())] if path.exists() else []
+    found = {one.mutation: one for one in (*earlier, *outcomes)}
+    return [found[mutation.name] for mutation in MUTATIONS if mutation.name in found]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="mutations with this text in their name or file")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results there")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="PATH",
+        help="write the results there, beside those of mutations left out by --only",
+    )
     parser.add_argument("--page", type=Path, metavar="PATH", help="write the docs page there")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="how many at a time (2)")
     options = parser.parse_args()
@@ -813,10 +825,11 @@ def main() -> int:
             outcomes.append(outcome)
             found = outcome.caught_by or outcome.reason
             print(f"{number:3d} of {len(chosen)}: {outcome.mutation}: {found}", flush=True)
+    if options.json:
+        outcomes = joined(options.json, outcomes)
+        options.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=1, ensure_ascii=False) + "\n")
     caught = sum(one.caught_by is not None for one in outcomes)
     print("", *table(outcomes), "", f"{caught} of {len(outcomes)} caught", sep="\n")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=1, ensure_ascii=False) + "\n")
     if options.page:
         options.page.write_text(page(outcomes))
     return 0 if caught == len(outcomes) else 1

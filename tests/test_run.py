@@ -90,9 +90,8 @@ def test_a_grid_that_forgets_weighs_positions_by_age(seen, learner, monkeypatch)
 
 
 def test_burn_in_is_not_counted_and_thin_counts_one_in_so_many(seen, learner):
-    for burn_in, thin in ((0, 1), (400, 1), (400, 8)):
-        result = run(learner, recorded(seen), steps=2000, chains=3, grid=GRID, burn_in=burn_in, thin=thin)
-        assert result.histogram.counts.sum() == 3 * (2000 - burn_in) / thin
+    result = run(learner, recorded(seen), steps=2000, chains=3, grid=GRID, burn_in=400, thin=8)
+    assert result.histogram.counts.sum() == 3 * (2000 - 400) / 8
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one(seen, learner):
