@@ -85,7 +85,7 @@ def _in_our_words() -> Iterator[None]:
     """Parsers of what is broken fail in many ways; a disk that does not answer is another matter."""
     try:
         yield
-    except BrokenArchiveError:
+    except (BrokenArchiveError, MemoryError):
         raise
     except Exception as error:
         # An offset that is nonsense is an invalid argument.

@@ -249,9 +249,15 @@ class Observer:
         """An observer that was saved; it goes on as if nothing had happened."""
         arrays = read(Path(path), "Observer")
         try:
+            # Before room is made for so many.
+            dims = {int(array) for name, array in arrays.items() if name.split("/")[-1] == "dim"}
+            if dims != {arrays["_waiting/points"].shape[1]}:
+                raise ValueError(f"its dimensions are {', '.join(map(str, sorted(dims)))}")
             live = unpack(cls, arrays)
             live._check_fields()
             return live
+        except MemoryError:
+            raise
         except Exception as error:
             # Whole, but made by somebody else: a field that is missing or strange can fail anywhere.
             raise ValueError(f"{path} does not hold what an Observer has learnt ({in_short(error)}).") from None

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -33,8 +34,8 @@ FORMAT = "onlooker reconstruction 1"
 STORE = "result.zarr"
 # The file that makes a folder a store.
 ROOT = "zarr.json"
-# Bytes that any result may have, and those that a byte on the disk can stand for.
-FEW_BYTES, MOST_UNPACKED = 1 << 26, 1000
+# Numbers that any result may have, and those that a byte on the disk can stand for.
+FEW_NUMBERS, MOST_UNPACKED = 1 << 23, 100
 # Places per axis of a picture.
 PLOTTED = 120
 # Coordinates that have a curve of their own.
@@ -259,6 +260,8 @@ def load(folder: Any) -> Reconstruction:
         if digest is None:
             _try(result)
         return result
+    except MemoryError:
+        raise
     except Exception as error:
         # Zarr, its codecs and xarray each fail in their own ways.
         raise ValueError(f"{path} is damaged ({in_short(error)}); use a copy, or make it again.") from None
@@ -267,10 +270,11 @@ def load(folder: Any) -> Reconstruction:
 def _read(path: Path) -> Reconstruction:
     import xarray
 
+    files = _files(path)
+    promised, there = sum(map(_promised, files)), sum(file.stat().st_size for file in files)
+    if promised > FEW_NUMBERS + MOST_UNPACKED * there:
+        raise ValueError(f"its arrays promise {promised} numbers and there are {there} bytes")
     with xarray.open_datatree(path, engine="zarr", consolidated=False, zarr_format=3) as opened:
-        promised, there = sum(node.nbytes for node in opened.subtree), sum(map(_size, _files(path)))
-        if promised > FEW_BYTES + MOST_UNPACKED * there:
-            raise ValueError(f"its arrays promise {promised} bytes and there are {there}")
         tree = opened.load()
     fit = _fit(tree["fit"].to_dataset()) if "fit" in tree.children else None
     observed = tree["observed_data"].data_vars if "observed_data" in tree.children else {}
@@ -319,8 +323,13 @@ def _files(path: Path) -> list[Path]:
     return sorted(one for one, parts in inside if (parts[-1] == "zarr.json" or "c" in parts) and one.is_file())
 
 
-def _size(file: Path) -> int:
-    return file.stat().st_size
+def _promised(file: Path) -> int:
+    """How many numbers an array's description asks room for, all at once or as one chunk."""
+    about = json.loads(file.read_text(encoding="utf-8")) if file.name == ROOT else {}
+    if about.get("node_type", "array") != "array" or "shape" not in about:
+        return 0
+    chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
+    return max(math.prod(map(abs, about["shape"])), math.prod(map(abs, chunk)))
 
 
 def _digest(path: Path) -> str:

@@ -18,7 +18,9 @@ import pyarrow.parquet
 import pytest
 
 import onlooker
+from onlooker import checkpoint
 from onlooker.learners import libsvm
+from onlooker.store import pack
 from tests import fuzz
 
 ROOT = Path(__file__).parent.parent
@@ -149,6 +151,43 @@ def test_a_malicious_pickle_is_never_run(tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        ({"warnings": "[1]"}, "its warnings are no sentences"),
+        ({"diagnostics": "[]"}, "its diagnostics or its method"),
+        ({"method": 3}, "its diagnostics or its method"),
+        ({"policies": '["spherical", 2, 3]'}, "its policies have 4 coordinates and its samples 1"),
+    ],
+)
+def test_a_result_whose_parts_do_not_fit_is_refused(tmp_path, attributes, sentence):
+    files = fuzz.without_digest(fuzz.READERS["result"]().valid[2])
+    root = json.loads(files["result/zarr.json"])
+    root["attributes"] |= attributes
+    fuzz.write(tmp_path, {**files, "result/zarr.json": json.dumps(root).encode()}, {})
+    with pytest.raises(ValueError, match=f"is damaged .*{sentence}"):
+        onlooker.load(tmp_path / "result")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("_taken", -5),
+        ("_waiting/points", np.ones((3, 2))),
+        ("_waiting/held", np.ones(())),
+        ("dim", 3),
+        ("_watch/dim", 10**15),
+    ],
+)
+def test_an_observer_whose_parts_do_not_fit_is_refused(tmp_path, field, value):
+    live = onlooker.Observer(dim=1)
+    live.learn_many(np.ones((130, 1)), np.ones((130, 1)))
+    arrays = {**pack(live), field: np.asarray(value)}
+    checkpoint.write(tmp_path / "state.ckpt", "Observer", checkpoint.packed(arrays))
+    with pytest.raises(ValueError, match=r"state\.ckpt does not hold what an Observer has learnt"):
+        onlooker.Observer.load(tmp_path / "state.ckpt")
+
+
 @pytest.mark.filterwarnings("ignore:Object at")
 def test_a_pickle_among_a_result_s_arrays_is_never_run(tmp_path):
     """Zarr's second format knows a filter that unpickles; the third does not, and only that is read."""
@@ -209,16 +248,15 @@ def test_what_promises_too_much_is_refused_before_it_is_made(tmp_path, monkeypat
     monkeypatch.setattr(libsvm, "MOST_BYTES", 1 << 24)
     (tmp_path / "bomb.bz2").write_bytes(bz2.compress(bytes(1 << 24)) * 2)
     files = fuzz.without_digest(fuzz.READERS["result"]().valid[2])
-    files["result/posterior/position/zarr.json"] = re.sub(
-        rb'("shape": \[\s*)2', rb"\g<1>2000000000", files["result/posterior/position/zarr.json"]
-    )
+    for name in ("result/posterior/position/zarr.json", "result/posterior/chain/zarr.json"):
+        files[name] = re.sub(rb'("shape": \[\s*)2', rb"\g<1>2000000000", files[name])
     fuzz.write(tmp_path, files, {})
     with fuzz.little_memory():
-        with pytest.raises(ValueError, match="promises 16000000000000 bytes and there are 64"):
+        with pytest.raises(ValueError, match="header promises 16000000000000 bytes and there are 64"):
             onlooker.read_log(tmp_path / "log.npz")
         with pytest.raises(ValueError, match="too large"):
             libsvm.read(tmp_path / "wide")
         with pytest.raises(ValueError, match="unpacks to more than"):
             libsvm.read(tmp_path / "bomb.bz2")
-        with pytest.raises(ValueError, match="promise"):
+        with pytest.raises(ValueError, match="its arrays promise"):
             onlooker.load(tmp_path / "result")
