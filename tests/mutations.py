@@ -531,7 +531,7 @@ MUTATIONS = (
         "onlooker/reward/accumulate.py",
         "return counts * faded + ",
         "return counts + ",
-        ("test_accumulate.py::test_forgotten_histograms_weigh_by_age",),
+        ("test_run.py::test_a_grid_that_forgets_weighs_positions_by_age",),
     ),
     Mutation(
         "R̂ = log p̂ without 1/β",
@@ -801,7 +801,7 @@ def joined(path: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="mutations with this text in their name or file")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="those with this, or this, in name or file")
     parser.add_argument(
         "--json",
         type=Path,
@@ -811,9 +811,10 @@ def main() -> int:
     parser.add_argument("--page", type=Path, metavar="PATH", help="write the docs page there")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="how many at a time (2)")
     options = parser.parse_args()
-    chosen = [one for one in MUTATIONS if options.only in one.name or options.only in one.file]
+    wanted = options.only or [""]
+    chosen = [one for one in MUTATIONS if any(text in one.name or text in one.file for text in wanted)]
     if not chosen:
-        parser.error(f"no mutation has {options.only!r} in its name or file.")
+        parser.error(f"no mutation has {' or '.join(wanted)} in its name or file.")
     outcomes: list[Outcome] = []
     # All are broken copies of one state of the sources, which may be edited meanwhile.
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:

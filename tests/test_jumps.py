@@ -43,6 +43,8 @@ def test_the_statistic_is_hotelling_s():
     points, residuals = noise(2000, 2)
     test = JumpTest.against(points, residuals, residuals, 0.5)
     size, freedom = score_count(2), 2000 - score_count(2)
+    # The mean of the rows before is uncertain too, which matters where as many are summed.
+    assert (test.divisors >= test.windows * (1 + test.windows / 2000)).all()
     found = []
     for number in range(1500):
         test.sums, test.threshold, test.own_thresholds = np.zeros((1, size)), -1.0, -np.ones(len(test.windows))
