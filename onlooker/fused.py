@@ -37,7 +37,11 @@ CALLS = ("jaxpr", "call_jaxpr")
 
 
 def suits(learner: InverseLearner, stream: Stream, dtype: Any) -> bool:
-    """Whether a run can be fused: in float32, one shared observation a step, and no arrays inside the learner's."""
+    """Whether a run can be fused: in float32, one shared observation a step, no arrays inside the learner's.
+
+    And no sum over coordinates of what depends on another one, as a chain confined to a ball has: Triton does not come
+    to an end with those.
+    """
     simple = stream.shared and stream.answer is None and learner.update is None
     power_of_two = stream.dim & (stream.dim - 1) == 0
     if not simple or not power_of_two or np.dtype(dtype) != np.float32:
@@ -51,7 +55,24 @@ def suits(learner: InverseLearner, stream: Stream, dtype: Any) -> bool:
         return False
     place = jnp.zeros(stream.dim)
     traced = jax.make_jaxpr(learner.step)(place, jax.tree.map(lambda leaf: place, shown), (place,) * learner.noise_rows)
-    return all(np.ndim(constant) == 0 for constant in traced.consts)
+    depths = _sums_in_turn(traced.jaxpr, (0,) * len(traced.jaxpr.invars))
+    return all(np.ndim(constant) == 0 for constant in traced.consts) and max(depths.values()) < 2
+
+
+def _sums_in_turn(jaxpr: Any, given: tuple[int, ...]) -> dict[Any, int]:
+    """How many sums over coordinates, each of what depends on the one before, lie behind every variable."""
+    known = dict(zip(jaxpr.invars, given, strict=True))
+    for equation in jaxpr.eqns:
+        before = tuple(0 if isinstance(one, Literal) else known.get(one, 0) for one in equation.invars)
+        inner = next((equation.params[name] for name in CALLS if name in equation.params), None)
+        if inner is not None:
+            inside = _sums_in_turn(inner.jaxpr, before)
+            found = [0 if isinstance(one, Literal) else inside.get(one, 0) for one in inner.jaxpr.outvars]
+        else:
+            deeper = max(before, default=0) + equation.primitive.name.startswith(("reduce", "dot"))
+            found = [deeper] * len(equation.outvars)
+        known |= dict(zip(equation.outvars, found, strict=True))
+    return known
 
 
 def fused_block(

@@ -12,7 +12,7 @@ from onlooker import engine, fused
 from onlooker.density import standard_normal
 from onlooker.engine import State, make_plan
 from onlooker.fused import fused_block, suits
-from onlooker.inverse import naive, nonreversible, passive, reweighted
+from onlooker.inverse import ball, naive, nonreversible, passive, reweighted
 from onlooker.learners.agents import independent, independent_pools, questions
 from onlooker.learners.reward import NoisyReward
 from onlooker.run import run
@@ -91,5 +91,8 @@ def test_what_does_not_suit_is_left_to_the_plain_loop():
     assert not suits(learner, independent_pools(reward, two, 4, shared=True), np.float32)
     assert not suits(learner, questions(reward), np.float32)
     assert not suits(LEARNERS["passive"](3), world(3), np.float32)
+    # A norm of where the chain has moved to, which depends on the kernel's: the GPU's compiler would hang.
+    confined = passive(two, step_size=5e-3, bandwidth=0.8, confine=ball(3.0))
+    assert not suits(confined, world(2), np.float32)
     # Nor is anything on a CPU.
     assert not engine._can_be_fused(learner, world(2), np.float32, 64)
