@@ -646,7 +646,7 @@ MUTATIONS = (
         "onlooker/learners/policy_gradient.py",
         "both.value[::-1, :, None]",
         "both.value[:, :, None]",
-        (UNBIASED,),
+        ("test_policy_gradient.py::test_no_batch_is_its_own_baseline",),
     ),
     Mutation(
         "the penalty's gradient from one batch at a time",
@@ -682,7 +682,7 @@ MUTATIONS = (
         "onlooker/truth/averaged.py",
         "unit + step_size * beta**2 / 4 * noise / pi",
         "unit + step_size * beta / 2 * noise / pi",
-        ("test_laws.py::test_reweighted_s_stationary_law",),
+        ("test_laws_pools.py::test_the_averaged_diffusion_has_the_exact_variance_to_first_order[reweighted-0.015]",),
     ),
     Mutation(
         "regimes coupled by the transposed generator",
