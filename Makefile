@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo watch test test-slow test-browser mutations screenshots docs lint format bench examples figures clean
+.PHONY: demo watch test test-slow test-browser mutations screenshots docs lint format bench promises examples figures clean
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -73,16 +73,12 @@ format: $(VENV)/tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/peers $(VENV)/browser  ## throughput and accuracy beside what else there is
-	$(BIN)/python -m benchmarks.throughput
-	$(BIN)/python -m benchmarks.pools
-	$(BIN)/python -m benchmarks.unseen
-	$(BIN)/python -m benchmarks.alternatives
-	$(BIN)/python -m benchmarks.policies
-	$(BIN)/python -m benchmarks.tracking
-	$(BIN)/python -m benchmarks.logs
-	$(BIN)/python -m benchmarks.recorders
-	$(BIN)/python -m benchmarks.page
+bench: $(VENV)/peers $(VENV)/browser  ## speed and accuracy beside what else there is: docs/benchmarks.md
+	$(BIN)/python -m benchmarks.report
+
+promises: $(VENV)/tools $(VENV)/browser  ## every promise and whether it holds: docs/promises.md (hours)
+	$(BIN)/python -m benchmarks.fresh --test
+	$(BIN)/python -m benchmarks.promises --run
 
 examples: $(VENV)/learners  ## real learners, recorded: CartPole and clients, with pictures in out/
 	mkdir -p out
