@@ -60,6 +60,7 @@ class Survivor:
         self.path = Path(path)
         self.run = _fingerprint(learner, stream, plan, seed, steps, start)
         self.next = time.perf_counter() + SECONDS
+        self.failure: OSError | None = None
 
     def standing(self, begun: Standing, moments: list[int]) -> Standing:
         """Where the run was left, or where it begins; ``moments`` are those it keeps."""
@@ -77,12 +78,16 @@ class Survivor:
         return jax.tree.unflatten(structure, [_restored(leaf, arrays[str(at)]) for at, leaf in enumerate(leaves)])
 
     def keep(self, standing: Standing, *, now: bool = False) -> None:
-        """Write it down, from time to time."""
+        """Write it down, from time to time. A full disk ends no run; ``failure`` says what the last time went wrong."""
         began = time.perf_counter()
         if not now and began < self.next:
             return
         leaves = {str(at): _plain(leaf) for at, leaf in enumerate(jax.tree.leaves(standing))}
-        checkpoint.write(self.path, "run", checkpoint.packed({"run": np.asarray(self.run), **leaves}))
+        try:
+            checkpoint.write(self.path, "run", checkpoint.packed({"run": np.asarray(self.run), **leaves}))
+            self.failure = None
+        except OSError as error:
+            self.failure = error
         ended = time.perf_counter()
         self.next = ended + max(SECONDS, SPARING * (ended - began))
 

@@ -196,6 +196,8 @@ def run(
         raise
     if survivor is not None and standing.done > resumed:
         survivor.keep(standing, now=True)
+        if survivor.failure is not None:
+            sentences.append(f"{survivor.path} could not be written ({survivor.failure}); what it holds is older.")
     if standing.done < steps:
         sentences.append(f"interrupted after {standing.done} of {steps} steps; the result is of those.")
     seconds = time.perf_counter() - began
