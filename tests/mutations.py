@@ -531,7 +531,7 @@ MUTATIONS = (
         "onlooker/reward/accumulate.py",
         "return counts * faded + ",
         "return counts + ",
-        ("test_run.py::test_a_grid_that_forgets_weighs_positions_by_age",),
+        ("test_accumulate.py::test_what_was_counted_fades_by_every_step_since",),
     ),
     Mutation(
         "R̂ = log p̂ without 1/β",

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments
+from onlooker.reward.accumulate import Grid, Histogram, Marginals, Moments, accumulate
 from onlooker.reward.distances import marginal_variations, total_variation, wasserstein
 from onlooker.reward.estimate import RewardEstimate
 from onlooker.reward.over_time import over_time
@@ -62,6 +62,15 @@ def test_counts_go_on_beyond_what_float32_can_count():
     counts = jnp.full_like(jnp.asarray(grid.init(1, 1)), full)
     counts = grid.add(counts, jnp.zeros((1, 3, 1, 1)), jnp.ones((1, 3, 1), bool))
     assert np.asarray(counts).astype(int).tolist() == [full, full + 3, full]
+
+
+def test_what_was_counted_fades_by_every_step_since():
+    """5·.9² of what was there, and two more of ages 1 and 0."""
+    grid, kept = Grid.cube(1.0, 1, bins=1, forgetting=0.1), jnp.ones((1, 2, 1), bool)
+    counts = accumulate(
+        grid, jnp.asarray([0.0, 5, 0]), jnp.zeros((1, 2, 1, 1)), kept, jnp.asarray([1, 0]), jnp.asarray(2)
+    )
+    assert np.asarray(counts) == pytest.approx([0, 5 * 0.81 + 0.9 + 1, 0], rel=1e-6)
 
 
 def test_coarser_bins_and_distances():
