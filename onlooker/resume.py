@@ -1,27 +1,32 @@
 """Where a run stands, in a file: after a crash or Ctrl-C it goes on from there as if it had never been cut.
 
 A block of steps has its own key (engine.py), so a run that ends with a block needs nothing but its arrays to go on, and
-leaves the same behind, to the last bit.
+leaves the same positions, draws and counts behind, to the last bit.
 """
 
 import hashlib
+import re
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
+import onlooker
 from onlooker import checkpoint
-from onlooker.engine import Plan, State, Sums
-from onlooker.inverse.base import InverseLearner
+from onlooker.engine import Plan, State, Sums, advance
 from onlooker.observe.stream import Stream
 
 __all__ = ["Moment", "Standing", "Survivor"]
 
 # Seconds between two writings, at the least; and how many times longer than a writing takes.
 SECONDS, SPARING = 20.0, 20.0
+ADDRESS = re.compile("0x[0-9a-f]+")
 
 
 class Moment(NamedTuple):
@@ -49,32 +54,43 @@ class Survivor:
     ----------
     path
         Written beside its place and renamed, so that it is always whole.
-    learner, stream, plan, seed, steps, start
-        Which run it is: the file of another one is refused. Functions are known by their settings only, data by their
-        digest.
+    plan, stream, begun, zeros, moments, steps
+        Which run it is: the file of another one is refused. What is compiled for it is looked at, so that another
+        density, region or reward is another run; only of a Python function that answers questions the name is all there
+        is to know.
     """
 
     def __init__(
-        self, path: Any, learner: InverseLearner, stream: Stream, plan: Plan, seed: int, steps: int, start: State
+        self, path: Any, plan: Plan, stream: Stream, begun: Standing, zeros: Sums, moments: list[int], steps: int
     ) -> None:
         self.path = Path(path)
-        self.run = _fingerprint(learner, stream, plan, seed, steps, start)
+        self.begun, self.moments, self.steps = begun, moments, steps
+        self.run = _fingerprint(plan, stream, begun, zeros, moments, steps)
         self.next = time.perf_counter() + SECONDS
         self.failure: OSError | None = None
 
-    def standing(self, begun: Standing, moments: list[int]) -> Standing:
-        """Where the run was left, or where it begins; ``moments`` are those it keeps."""
+    def standing(self) -> Standing:
+        """Where the run was left, or where it begins."""
         if not self.path.exists():
-            return begun
+            self.keep(self.begun, now=True)
+            if self.failure is not None:
+                raise ValueError(f"checkpoint {self.path} cannot be written ({self.failure}); give another place.")
+            return self.begun
         arrays = checkpoint.read(self.path, "run")
         if str(arrays.pop("run", "")) != self.run:
             raise ValueError(
-                f"{self.path} holds another run (other settings, seed, data or version); "
+                f"{self.path} holds another run (other settings, functions, data, seed or versions); "
                 "give another checkpoint, or delete it."
             )
-        passed = sum(moment <= int(arrays["0"]) for moment in moments)
-        like = begun._replace(history=(Moment(0, begun.state.positions, begun.totals),) * passed)
-        leaves, structure = jax.tree.flatten(like)
+        done = arrays.get("0", np.zeros(0))
+        if done.shape != () or done.dtype.kind not in "iu" or not 0 <= done <= self.steps:
+            raise ValueError(f"{self.path} is damaged: it does not say how far the run got; delete it.")
+        passed = sum(moment <= done for moment in self.moments)
+        before = Moment(0, self.begun.state.positions, self.begun.totals)
+        leaves, structure = jax.tree.flatten(self.begun._replace(history=(before,) * passed))
+        kinds = {str(at): (_plain(leaf).shape, _plain(leaf).dtype.kind) for at, leaf in enumerate(leaves)}
+        if {name: (array.shape, array.dtype.kind) for name, array in arrays.items()} != kinds:
+            raise ValueError(f"{self.path} is damaged: it holds other arrays than this run has; delete it.")
         return jax.tree.unflatten(structure, [_restored(leaf, arrays[str(at)]) for at, leaf in enumerate(leaves)])
 
     def keep(self, standing: Standing, *, now: bool = False) -> None:
@@ -106,12 +122,27 @@ def _restored(like: Any, array: np.ndarray) -> Any:
     return int(array) if isinstance(like, int) else array
 
 
-def _fingerprint(learner: InverseLearner, stream: Stream, plan: Plan, seed: int, steps: int, start: State) -> str:
-    numbers = (plan.chains, plan.width, plan.groups, plan.block, plan.thin, plan.trace_every, plan.burn_in)
+def _constants(program: Any) -> Iterator[Any]:
+    """Of a jaxpr and of all inside it: what is printed of it does not show them."""
+    yield from getattr(program, "consts", ())
+    for equation in getattr(program, "jaxpr", program).eqns:
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
+            if _is_program(value):
+                yield from _constants(value)
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, Jaxpr | ClosedJaxpr)
+
+
+def _fingerprint(plan: Plan, stream: Stream, begun: Standing, zeros: Sums, moments: list[int], steps: int) -> str:
+    """A digest of the program, its constants and all that it starts from; addresses in memory are left out."""
+    program = jax.make_jaxpr(partial(advance, plan))(stream.data, begun.state, begun.trace, zeros, np.int32(steps))
+    versions = (onlooker.__version__, jax.__version__, jax.default_backend())
     digest = hashlib.sha256()
-    described = (learner.name, sorted(learner.settings.items()), numbers, plan.accumulators, plan.dtype, seed, steps)
-    digest.update("|".join(map(str, described)).encode())
-    for leaf in jax.tree.leaves((stream.data, start)):
+    for part in (*versions, steps, moments, ADDRESS.sub("", str(program.jaxpr))):
+        digest.update(f"{part}|".encode())
+    for leaf in [*_constants(program), *jax.tree.leaves((stream.data, begun))]:
         array = _plain(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)

@@ -173,9 +173,9 @@ def run(
     # Steps at the ends of blocks.
     ends = -(-np.linspace(0, steps, (snapshots or 0) + 1)[1:] // plan.block) * plan.block
     moments = np.unique(np.minimum(ends, steps)).astype(int).tolist() if snapshots else []
-    survivor = None if checkpoint is None else Survivor(checkpoint, learner, stream, plan, seed, steps, state)
+    survivor = None if checkpoint is None else Survivor(checkpoint, plan, stream, standing, zeros, moments, steps)
     if survivor is not None:
-        standing = survivor.standing(standing, moments)
+        standing = survivor.standing()
 
     resumed, began = standing.done, time.perf_counter()
     call, longest = 1, max(1, min(CALL_COUNTS * thin // chains, CALL_STEPS) // plan.block)

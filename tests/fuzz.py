@@ -30,15 +30,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
 import onlooker
 from onlooker import reconstruction
+from onlooker.engine import State, make_plan, trace_rows, zero_sums
 from onlooker.learners import libsvm
 from onlooker.live import report
 from onlooker.paper.rows import Row, at_most, write_metrics
+from onlooker.resume import Standing, Survivor
 from onlooker.reward.accumulate import Histogram
 from onlooker.reward.estimate import RewardEstimate
 from onlooker.store import pack
@@ -459,14 +462,12 @@ def read_checkpoint(folder: Path) -> None:
     assert pack(live)
 
 
-TITLE = len(b"onlooker Observer 1\n")
-
-
 def in_the_arrays(change: Change) -> Change:
     """Behind the title and the digest, which is made anew."""
 
     def inside(content: bytes, random: Random) -> bytes:
-        title, arrays = content[:TITLE], change(content[TITLE + 32 :], random)
+        title, _, rest = content.partition(b"\n")
+        title, arrays = title + b"\n", change(rest[32:], random)
         return title + hashlib.sha256(title + arrays).digest() + arrays
 
     return inside
@@ -476,10 +477,50 @@ def _of_checkpoint() -> Reader:
     return Reader(_checkpoints(), [*BYTES, nothing_like_it], read_checkpoint)
 
 
-def _of_forged_checkpoint() -> Reader:
+def _forged() -> list[Change]:
     inside = [in_a_member(change) for change in (*BYTES, *[tokens_changed] * 4)]
-    changes = [*BYTES, *inside, *[other_arrays] * 8]
-    return Reader(_checkpoints(), [in_the_arrays(change) for change in changes], read_checkpoint)
+    return [in_the_arrays(change) for change in (*BYTES, *inside, *[other_arrays] * 8)]
+
+
+def _of_forged_checkpoint() -> Reader:
+    return Reader(_checkpoints(), _forged(), read_checkpoint)
+
+
+@functools.cache
+def _survivor() -> Survivor:
+    """Of a run of 64 steps, which is over."""
+    points = np.random.default_rng(0).standard_normal((64, 2)).astype(np.float32)
+    stream = onlooker.recorded(onlooker.Observations(points, -points))
+    learner = onlooker.naive(step_size=1e-2, bandwidth=0.5)
+    plan = make_plan(learner, stream, 64, 3, 8, 0, 4, np.float32, ())
+    zeros, trace = zero_sums(plan), np.zeros((trace_rows(plan, 64), plan.groups, 2, plan.width), np.float32)
+    state = State(jax.random.key(0), np.int32(0), np.zeros((1, 2, 3), np.float32), np.zeros(2), np.int32(0), ())
+    with tempfile.TemporaryDirectory() as folder:
+        return Survivor(Path(folder) / "run.ckpt", plan, stream, Standing(0, state, trace, zeros), zeros, [32], 64)
+
+
+def _runs() -> list[Files]:
+    survivor = _survivor()
+    with tempfile.TemporaryDirectory() as folder:
+        survivor.path = Path(folder) / "run.ckpt"
+        survivor.keep(survivor.begun, now=True)
+        return [{"run.ckpt": survivor.path.read_bytes()}]
+
+
+def read_run(folder: Path) -> None:
+    survivor = _survivor()
+    survivor.path = folder / "run.ckpt"
+    standing = survivor.standing()
+    assert 0 <= standing.done <= 64
+    assert np.shape(standing.trace) == survivor.begun.trace.shape
+
+
+def _of_run() -> Reader:
+    return Reader(_runs(), [*BYTES, nothing_like_it], read_run)
+
+
+def _of_forged_run() -> Reader:
+    return Reader(_runs(), _forged(), read_run)
 
 
 LIBSVM = b"-1 3:1 11:0.5 14:1\n+1 1:1 6:-2e-1 # a remark\n\n-1 5:1\n1 2:0.25 3:1\n" * 3
@@ -563,6 +604,8 @@ READERS: dict[str, Callable[[], Reader]] = {
     "result without digest": _of_result_without_digest,
     "checkpoint": _of_checkpoint,
     "forged checkpoint": _of_forged_checkpoint,
+    "run": _of_run,
+    "forged run": _of_forged_run,
     "libsvm": _of_libsvm,
     "libsvm.bz2": _of_packed_libsvm,
     "metrics.json": _of_metrics,

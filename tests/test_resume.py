@@ -2,12 +2,15 @@
 
 import importlib
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from onlooker import resume
 from onlooker.density import standard_normal
-from onlooker.inverse import passive
+from onlooker.inverse import ball, classical, passive
+from onlooker.learners.agents import questions
+from onlooker.learners.reward import NoisyReward
 from onlooker.observe.observation import Observations
 from onlooker.observe.stream import recorded
 from onlooker.reward.accumulate import Grid, Marginals
@@ -75,12 +78,17 @@ def test_another_run_s_file_is_refused_and_left_alone(stream, tmp_path):
     run(LEARNER, stream, checkpoint=file, **options)
     before = file.read_bytes()
     others = Observations(np.ones((20_000, 2)), np.zeros((20_000, 2)))
+    settings = {"step_size": 1e-2, "bandwidth": 0.5}
     for learner, shown, changed in (
         (LEARNER, stream, {"seed": 1}),
         (LEARNER, stream, {"steps": 5001}),
         (LEARNER, stream, {"start": [0.5, 0.5]}),
+        (LEARNER, stream, {"snapshots": 2}),
         (LEARNER, recorded(others), {}),
-        (passive(standard_normal(2), step_size=1e-2, bandwidth=0.6), stream, {}),
+        (passive(standard_normal(2), **{**settings, "bandwidth": 0.6}), stream, {}),
+        (passive(standard_normal(2, 3.0), **settings), stream, {}),
+        (passive(standard_normal(2), confine=ball(0.2), **settings), stream, {}),
+        (passive(standard_normal(2), confine=ball(0.3), **settings), stream, {}),
     ):
         with pytest.raises(ValueError, match="holds another run"):
             run(learner, shown, checkpoint=file, **{**options, **changed})
@@ -95,11 +103,33 @@ def test_another_run_s_file_is_refused_and_left_alone(stream, tmp_path):
         run(LEARNER, stream, checkpoint=tmp_path, **options)
 
 
-def test_a_full_disk_ends_no_run(stream, tmp_path, monkeypatch):
+def test_another_world_is_another_run(tmp_path):
+    """What is simulated is known by what is compiled: its constants and its functions."""
+    file, options = tmp_path / "run.ckpt", {"chains": 4, "steps": 5000}
+    slope = np.array([[2.0, 0.5], [0.5, 1.0]])
+
+    def world(noise=0.5, slope=slope):
+        return questions(NoisyReward(2, lambda x: -x @ jnp.asarray(slope) @ x, noise))
+
+    learner = classical(step_size=1e-2)
+    run(learner, world(), checkpoint=file, **options)
+    run(learner, world(), checkpoint=file, **options)
+    for other in (world(noise=5.0), world(slope=1.01 * slope)):
+        with pytest.raises(ValueError, match="holds another run"):
+            run(learner, other, checkpoint=file, **options)
+
+
+def test_a_full_disk_ends_no_run_but_begins_none(stream, tmp_path, monkeypatch):
+    written, room = resume.checkpoint.write, [False, True]
+
     def full(*given):
-        raise OSError(28, "No space left on device")
+        if not (room and room.pop(0)):
+            raise OSError(28, "No space left on device")
+        written(*given)
 
     monkeypatch.setattr(resume.checkpoint, "write", full)
+    with pytest.raises(ValueError, match=r"cannot be written .*No space left"):
+        run(LEARNER, stream, chains=4, steps=5000, checkpoint=tmp_path / "run.ckpt")
     result = run(LEARNER, stream, chains=4, steps=5000, checkpoint=tmp_path / "run.ckpt")
     assert result.steps == 5000
     assert any("could not be written" in warning and "No space left" in warning for warning in result.warnings)
