@@ -194,7 +194,7 @@ def test_nonreversible_keeps_the_law_in_two_dimensions_if_its_rotation_is_skew()
     recursion = (step * BETA / 2, step, (step * BETA / 2) ** 2 * squares * (2 * HALF_WIDTH) ** 2, reach)
     learner = nonreversible(box(2), rotation=SKEW, step_size=step, bandwidth=width, beta=BETA)
     stream = independent(bowl(curvature), box(2))
-    draws = last(learner, stream, 800)
+    draws = last(learner, stream, 500, chains=3000)
     exact = stationary_covariance(curvature, *recursion, turn=np.eye(2) + SKEW)
     assert covariance_p_value(draws, exact) > FALSE_ALARM
     # The bias in μ of the turned noise is in it: the law of `reweighted` is another.
@@ -204,13 +204,14 @@ def test_nonreversible_keeps_the_law_in_two_dimensions_if_its_rotation_is_skew()
 
 
 def test_corrected_has_the_law_without_gradient_noise():
-    """μD − μ²C injected and μ²C from the gradients make μD: V = μ/(1 − (1 − ½μβa)²), exactly."""
-    step, noisy = 0.2, NoisyReward(1, lambda point: -jnp.sum(point**2), 3.0)
+    """μD − μ²C injected and μ²C from the gradients make μD: V = μ/(1 − (1 − ½μβa)²), up to the error of C."""
+    step, noisy = 0.2, NoisyReward(1, lambda point: -jnp.sum(point**2), 2.0)
     plain = classical(step_size=step, beta=BETA)
     places = np.linspace(-1, 1, 4)[:, None]
     learner = corrected(plain, questions(noisy), places, draws=40_000)
+    assert learner.settings["noise_floored"] == 0
     decay = 1 - step * BETA
-    right, hot = (spread / (1 - decay**2) for spread in (step, step + (step * BETA * 1.5) ** 2))
+    right, hot = (spread / (1 - decay**2) for spread in (step, step + (step * BETA) ** 2))
     draws = last(learner, questions(noisy), 60)[:, 0]
     assert normal_p_value(draws, right) > FALSE_ALARM
     assert normal_p_value(draws, hot) < FALSE_ALARM
@@ -219,9 +220,9 @@ def test_corrected_has_the_law_without_gradient_noise():
 def test_a_walk_over_many_blocks_repeats_no_noise():
     """With a flat reward α_k is N(0, kμ), over many blocks of noise; twice the same noise would make it N(0, 2kμ)."""
     flat = NoisyReward(1, lambda point: 0 * jnp.sum(point), 0.0)
-    draws = last(classical(step_size=0.01), questions(flat), 4096, chains=1000)
-    assert normal_p_value(draws[:, 0], 40.96) > FALSE_ALARM
-    assert normal_p_value(draws[:, 0], 2 * 40.96) < FALSE_ALARM
+    draws = last(classical(step_size=0.01), questions(flat), 2048, chains=1000)
+    assert normal_p_value(draws[:, 0], 20.48) > FALSE_ALARM
+    assert normal_p_value(draws[:, 0], 2 * 20.48) < FALSE_ALARM
 
 
 # --- orders, with intervals
@@ -230,7 +231,7 @@ def test_a_walk_over_many_blocks_repeats_no_noise():
 def test_the_bias_of_classical_is_of_first_order_in_the_step():
     """Var α = (1 + ¼μs²)/(1 − ¼μ) for R = −½α²: what is beyond 1 grows as μ¹, and not as μ²."""
     noisy = NoisyReward(1, lambda point: -0.5 * jnp.sum(point**2), 4.0)
-    steps, bias, error = (0.02, 0.06, 0.18), [], []
+    steps, bias, error = (0.03, 0.15), [], []
     for step in steps:
         settled = round(8 / step)
         chains = run(
@@ -250,6 +251,7 @@ def test_the_bias_of_classical_is_of_first_order_in_the_step():
     assert low > 0
 
 
+@pytest.mark.slow
 def test_the_bias_of_active_is_of_second_order_in_the_bandwidth():
     """R = −¼α⁴: E[(α + Δv)³] = α³ + 3Δ²α. What is missing of E α² grows as Δ², and neither as Δ nor as Δ⁴.
 
@@ -310,7 +312,7 @@ def test_replay_s_law_is_its_field_s_and_near_the_reward_s():
     random = np.random.default_rng(4)
     points = random.uniform(-1.6, 1.6, (40_000, 1))
     gradients = 0.4 - 12 * points * (points**2 - 0.36) + random.standard_normal(points.shape)
-    memory = binned((-2.0,), (2.0,))
+    memory = binned((-2.0,), (2.0,), cells=128)
     state = remembered(memory, points, gradients, np.arange(len(points)) // 400 % 5 == 0)
     learner = replay(memory, step_size=2e-3, beta=BETA, state=state)
     field = learner.init(1).field
@@ -320,7 +322,7 @@ def test_replay_s_law_is_its_field_s_and_near_the_reward_s():
     law = stationary((AXIS,), generator((AXIS,), BETA / 2 * slope - beyond / 2, np.ones((len(AXIS), 1, 1))))
     still = independent(NoisyReward(1, lambda point: 0 * jnp.sum(point)), standard_normal(1, 1e-3), shared=True)
     # What the stream shows meanwhile is not enough to refresh the field.
-    draws = last(learner, still, 1500, chains=2000)[:, 0]
+    draws = last(learner, still, 1200, chains=2000)[:, 0]
     assert follows(draws, law)
     exact = exact_law(lambda x: BETA * wells(x), (AXIS,))
     some = draws[:400]
@@ -382,5 +384,3 @@ def test_error_bars_of_the_potential_cover():
         squares.append(((missed(place) - missed(fit.typical).mean()) / fit.error(place))[0] ** 2)
     assert chi2.sf(np.sum(squares), len(squares)) > FALSE_ALARM
     assert chi2.cdf(np.sum(squares), len(squares)) > FALSE_ALARM
-    assert chi2.sf(4 * np.sum(squares), len(squares)) < FALSE_ALARM
-    assert chi2.cdf(np.sum(squares) / 4, len(squares)) < FALSE_ALARM
