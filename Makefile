@@ -62,7 +62,7 @@ test-slow: $(VENV)/tools    ## the long statistical runs
 	$(BIN)/python -m pytest -m slow
 
 mutations: $(VENV)/tools    ## breaks the sources on purpose, and sees that the tests notice
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutations
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutations --json benchmarks/results/mutations.json --page docs/mutations.md
 
 lint: $(VENV)/tools         ## style, formatting, types
 	$(BIN)/ruff check .
@@ -76,7 +76,7 @@ format: $(VENV)/tools
 bench: $(VENV)/peers $(VENV)/browser  ## speed and accuracy beside what else there is: docs/benchmarks.md
 	$(BIN)/python -m benchmarks.report
 
-promises: $(VENV)/tools $(VENV)/browser  ## every promise and whether it holds: docs/promises.md (hours)
+promises: bench mutations    ## every promise and whether it holds: docs/promises.md (hours)
 	$(BIN)/python -m benchmarks.fresh --test
 	$(BIN)/python -m benchmarks.promises --run
 

@@ -3,8 +3,8 @@
     python -m benchmarks.scaling [--only start observations dimension pools]
 
 Every row is a process of its own, so that its memory is its own and what it compiles is compiled anew: "first" is what
-a user waits for, "again" the same call with nothing left to compile. Learners restart near a summit and climb; rows are
-of agents that take 20 steps each.
+a user waits for, "again" the same call with nothing left to compile. Points are normal, twenty to an
+agent.
 """
 
 import argparse
@@ -22,7 +22,7 @@ OBSERVATIONS = (10_000, 100_000, 1_000_000, 10_000_000)
 DIMENSIONS = (1, 2, 3, 5, 10, 20)
 POOLS = (10, 100, 1000, 10_000)
 STARTS = {
-    "python -c 'import numpy, scipy'": [sys.executable, "-c", "import numpy, scipy.stats"],
+    "python -c 'import numpy, scipy.stats'": [sys.executable, "-c", "import numpy, scipy.stats"],
     "python -c 'import jax'": [sys.executable, "-c", "import jax"],
     "python -c 'import onlooker'": [sys.executable, "-c", "import onlooker"],
     "onlooker --version": [sys.executable, "-m", "onlooker", "--version"],

@@ -293,8 +293,8 @@ def _read(path: Path) -> Reconstruction:
 def _checked(result: Reconstruction) -> Reconstruction:
     """What was read, if it is of one piece: its parts have the right kinds and dimensions."""
     samples, said = result.samples, result.warnings
-    if samples.ndim != 3 or not samples.size or samples.dtype.kind != "f" or not np.isfinite(samples).all():
-        raise ValueError(f"its samples are of shape {samples.shape}, {samples.dtype}, or not finite")
+    if samples.ndim != 3 or not samples.size or samples.dtype.kind != "f":
+        raise ValueError(f"its samples are of shape {samples.shape}, {samples.dtype}")
     if not isinstance(result.diagnostics, dict) or not isinstance(result.method, str):
         raise ValueError("its diagnostics or its method are missing")
     if not (isinstance(said, list) and all(isinstance(warning, str) for warning in said)):
@@ -309,6 +309,8 @@ def _checked(result: Reconstruction) -> Reconstruction:
 
 def _try(result: Reconstruction) -> None:
     """Ask for a reward, once: of a fit without a digest nobody knows whether its arrays belong together."""
+    if not np.isfinite(result.samples).all():
+        raise ValueError("its samples are not finite")
     place = result.samples[0, :1].astype(float)
     with np.errstate(all="raise", under="ignore"):
         if result.potential is not None:
@@ -318,9 +320,11 @@ def _try(result: Reconstruction) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    """All that Zarr wrote; what others may have put beside it does not count."""
+    """All that Zarr wrote; what others may have put beside it does not count. A chunk's name is a number, or c."""
     inside = [(one, one.relative_to(path).parts) for one in path.rglob("*")]
-    return sorted(one for one, parts in inside if (parts[-1] == "zarr.json" or "c" in parts) and one.is_file())
+    chunks = [one for one, parts in inside if "c" in parts and (one.name.isdecimal() or one.name == "c")]
+    described = [one for one, _ in inside if one.name == ROOT]
+    return sorted(one for one in [*chunks, *described] if one.is_file())
 
 
 def _promised(file: Path) -> int:

@@ -82,7 +82,9 @@ def recorded(observations: Observations, dtype: Any = jnp.float32) -> Stream:
     def init(data: Observation, key: Array, lanes: int | None) -> Array:
         return jnp.zeros((), jnp.int32)
 
-    data = Observation(jnp.asarray(observations.points, dtype), jnp.asarray(observations.gradients, dtype))
+    # Copies of NumPy's making: on a CPU JAX looks at the caller's own memory, if only until it has read it.
+    copies = (np.array(part, dtype) for part in (observations.points, observations.gradients))
+    data = Observation(*map(jnp.asarray, copies))
     return Stream(observations.dim, init, _read, data, length=len(observations), observations=observations)
 
 
