@@ -8,6 +8,7 @@ export MPLBACKEND := Agg
 .PHONY: demo watch test test-slow test-browser mutations screenshots docs lint format bench promises examples figures clean
 
 $(VENV)/core: pyproject.toml
+	@echo "setting up $(VENV): a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
 	touch $@

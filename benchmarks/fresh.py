@@ -53,7 +53,8 @@ def main() -> None:
                 row["test"] = made("test", path, Path(scratch) / "third", Path(scratch) / "another")
         found.append(row)
         print("  ".join(f"{key}: {value if key == 'python' else f'{value:.0f} s'}" for key, value in row.items()))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    if found:
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

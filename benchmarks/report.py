@@ -63,7 +63,9 @@ PARTS = {
         "Policy gradients", "Estimators, coordinates, agents that get stuck, the listing's loop.", "policies"
     ),
     "tracking": Part(
-        "Rewards that jump", "Cost, delays against false alarms, memory over 1e7 observations.", "tracking"
+        "Rewards that jump",
+        "Cost, delays against false alarms, memory over 1e7 observations.",
+        "tracking --only cost delays memory",
     ),
     "logs": Part("Logs of ten million observations", "Written, read, inspected, reconstructed, learnt live.", "logs"),
     "recorders": Part("Recorders", "What recording adds to a training step.", "recorders"),

@@ -10,6 +10,7 @@ These are checks of the bookkeeping. That a learner also samples the law it shou
 import contextlib
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ from onlooker.noise import standard_normal
 from onlooker.observe.stream import LONGEST_BLOCK, Stream
 from onlooker.observer import Observer
 from onlooker.run import Chains, run
+from onlooker.warning import OnlookerWarning
 
 __all__ = ["LEARNER_CHECKS", "OBSERVER_CHECKS", "BrokenError", "Case", "Seen", "check_learner", "check_observer"]
 
@@ -70,7 +72,10 @@ class Case:
 
     def run(self, learner: InverseLearner | None = None, **options: Any) -> Chains:
         chosen = {"steps": self.steps, "chains": self.chains, "start": self.start, "draws": DRAWS, **options}
-        return run(learner or self.ready[0], self.ready[1], **chosen)
+        with warnings.catch_warnings():
+            # So short a run has reason to warn.
+            warnings.simplefilter("ignore", OnlookerWarning)
+            return run(learner or self.ready[0], self.ready[1], **chosen)
 
     @cached_property
     def whole(self) -> Chains:

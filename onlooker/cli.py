@@ -7,6 +7,7 @@ import tempfile
 import threading
 import warnings
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -24,6 +25,7 @@ MOST_TRAJECTORY = 20_000
 
 app = typer.Typer(
     add_completion=False,
+    no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Watch gradient learners and reconstruct what they maximise.",
 )
@@ -336,6 +338,10 @@ def _show_warning(
 def main() -> None:
     """Run the command line and turn errors and warnings into sentences."""
     warnings.showwarning = _show_warning
+    for output in (sys.stdout, sys.stderr):
+        # A terminal that knows no θ shows a question mark.
+        if isinstance(output, TextIOWrapper):
+            output.reconfigure(errors="replace")
     try:
         code = app(standalone_mode=False)
     except typer.Exit as stop:

@@ -34,6 +34,8 @@ FORMAT = "onlooker reconstruction 1"
 STORE = "result.zarr"
 # The file that makes a folder a store.
 ROOT = "zarr.json"
+# All that a store has on its first level.
+OWN = {ROOT, "posterior", "sample_stats", "observed_data", "fit"}
 # Numbers that any result may have, and those that a byte on the disk can stand for.
 FEW_NUMBERS, MOST_UNPACKED = 1 << 23, 100
 # Places per axis of a picture.
@@ -217,9 +219,12 @@ class Reconstruction:
 
         path = Path(folder).resolve()
         if path == Path.cwd():
-            raise ValueError("the folder is the one you are in; give a new one, such as 'out'.")
+            raise ValueError("the folder is the one you are in; give a new one, such as 'out/mine'.")
         if path.exists() and any(path.iterdir() if path.is_dir() else [path]) and not _is_ours(path):
             raise ValueError(f"{path} exists and is not a reconstruction; choose another folder.")
+        there = {one.name for one in path.iterdir() if not one.name.startswith(".")} if path.is_dir() else set()
+        if others := sorted(there - OWN):
+            raise ValueError(f"{path} also holds {', '.join(others[:4])}, which saving would delete; choose another.")
         tree = self.to_datatree()
         fit = self.potential if self.potential is not None else self.estimate
         if fit is not None:

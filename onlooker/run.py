@@ -146,8 +146,9 @@ def run(
     dtype
         float32, or float64 when JAX runs with x64 enabled.
     checkpoint
-        A file to survive in: it is written now and then, on Ctrl-C and at the end. The same call goes on from it, and
-        ends as if it had never been cut.
+        A file to survive in: it is written at once, every 20 seconds, on Ctrl-C and at the end. The same call goes on
+        from it and ends with the same positions, draws and counts. Another run's file is refused; only a Python
+        function that answers questions is known by no more than its name.
     progress
         Show a bar; by default on a terminal only.
     label

@@ -1,7 +1,10 @@
 """The Python in the README and the docs runs as it stands."""
 
+import importlib
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,6 +23,8 @@ def blocks(page):
 
 def test_the_readme_s_example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # As after `make demo`.
+    Path("out/demo").mkdir(parents=True)
     (code,) = blocks("README.md")
     names: dict = {}
     exec(code, names)
@@ -29,7 +34,7 @@ def test_the_readme_s_example(tmp_path, monkeypatch):
     assert names["result"].warnings == []
     assert [abs(jump.at - 50_000) < 20 for jump in names["live"].jumps] == [True]
     assert names["live"].reward(names["places"]) @ [1, -1] == pytest.approx(1.75, abs=0.05)
-    assert Path("reward.png").stat().st_size > 5000
+    assert Path("out/reward.png").stat().st_size > 5000
 
 
 def test_the_start_page_s_example():
@@ -40,15 +45,23 @@ def test_the_start_page_s_example():
     assert names["result"].warnings == []
 
 
-def test_the_worked_example_of_contributing():
-    """Its tests are part of it: they raise when they fail."""
+def test_the_worked_example_of_contributing(monkeypatch):
+    """Its pieces where it says that they go: a module of its own, and the ends of two files of tests."""
     learner, formula, law = blocks("docs/contributing.md")
-    assert sum(bool(line.strip()) for line in (learner + formula + law).splitlines()) < 100
-    names: dict = {}
-    for code in (learner, formula, law):
+    assert len((learner + formula + law).splitlines()) < 100
+    module = ModuleType("onlooker.inverse.preconditioned")
+    exec(learner, vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for file, code in (("test_inverse", formula), ("test_laws", law)):
+        names = dict(vars(importlib.import_module(f"tests.{file}")))
+        there = set(names)
         exec(code, names)
+        tests = [name for name in names if name.startswith("test_") and name not in there]
+        assert tests
+        for test in tests:
+            names[test]()
     with pytest.raises(ValueError, match="positive definite"):
-        names["preconditioned"](names["POINTS"], matrix=-np.eye(2), step_size=1e-3, bandwidth=0.3)
+        module.preconditioned(names["POINTS"], matrix=-np.eye(2), step_size=1e-3, bandwidth=0.3)
 
 
 def test_every_page_with_python_is_run_here():

@@ -30,8 +30,13 @@ def test_there_and_back(result, tmp_path):
     assert again.diagnostics == result.diagnostics
     if result.potential is not None:
         assert again.reward_error(x) == pytest.approx(result.reward_error(x), nan_ok=True)
-    # Saving again replaces it, and leaves nothing else behind.
+    # Saving again replaces it, and leaves nothing else behind; but nobody else's files.
     result.save(folder)
+    (folder / "mine.txt").touch()
+    with pytest.raises(ValueError, match=r"also holds mine.txt"):
+        result.save(folder)
+    assert (folder / "mine.txt").exists()
+    onlooker.load(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

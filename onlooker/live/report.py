@@ -41,7 +41,7 @@ MEANING = {
     "refused": "observations with a number that was not finite",
     "beta": "β: samples are of exp(βR̂)",
     "seed": "of everything random",
-    "held_out_error": "mean squared error of gradients that the fit had not seen; their noise is in it",
+    "held_out_error": "mean squared error of gradient × the points' spread on rows that the fit had not seen",
     "quadratic_error": "the same for a quadratic alone: the fit is better where R is none",
     "reward_span": "how much R̂ varies over nine tenths of the data",
     "unexplored_share": "of exp(βR̂), where no learner was",

@@ -120,7 +120,7 @@ def _warn_about_sign(seen: Observations, closed: bool) -> list[str]:
         if np.median(along) < 0:
             return [
                 f"agents move against their gradients (cosine {np.median(along):.2f}): these look like a loss's "
-                "gradients. Pass descent=True, or turn the sign; as it stands the reward is upside down."
+                "gradients. Pass descent=True (or leave it out, if passed); as it stands the reward is upside down."
             ]
         flipped = int(np.count_nonzero(along < -0.3))
         if flipped:

@@ -36,6 +36,8 @@ def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0, steps:
         learner, stream, steps=steps, chains=CHAINS, grid=grid, burn_in=steps // 4, start=np.zeros(2), seed=seed
     )
     assert chains.histogram is not None
+    if not chains.histogram.counts.sum():
+        raise KeyboardInterrupt
     law = mixture_law(reward)
     exact = law.histogram(grid)
     billions, rate = chains.steps * CHAINS / 1e9, chains.diagnostics["chain_steps_per_second"] / 1e6
