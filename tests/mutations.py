@@ -251,7 +251,7 @@ MUTATIONS = (
         "a stream that reads the caller's own memory",
         "onlooker/observe/stream.py",
         "copies = (np.array(part, dtype) for",
-        "copies = (np.asarray(part, dtype) for",
+        "copies = (jax.device_put(np.asarray(part, dtype)) for",
         ("test_checks.py::test_every_inverse_learner_holds_to_them[passive]",),
     ),
     Mutation(
