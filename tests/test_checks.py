@@ -77,7 +77,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+WRAPPERS = ("corrected", "on_policies")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in WRAPPERS else name for name in CASES]
+)
 def test_every_inverse_learner_holds_to_them(name):
     many = name in ("multikernel", "replay")
     assert len(check_learner(CASES[name])) == len(LEARNER_CHECKS) - (not many)
