@@ -67,7 +67,7 @@ CASES = {
     "multikernel": Case(
         lambda: inverse.multikernel(**COMMON), lambda dtype: pooled(recorded(seen(90_000), dtype), 10), steps=9000
     ),
-    "replay": Case(lambda: inverse.replay(binned([-4, -4], [4, 4]), step_size=1e-2), shown, chains=8),
+    "replay": Case(lambda: inverse.replay(binned([-4, -4], [4, 4], cells=16), step_size=1e-2), shown, chains=8),
     "corrected": Case(noise_corrected, asked),
     "on_policies": Case(
         lambda: inverse.on_policies(inverse.classical(step_size=1e-3), spherical(2, 2), "policy"),

@@ -205,7 +205,7 @@ def test_measured_bias_in_the_step_has_the_predicted_slope():
     exact = stationary((AXIS,), averaged("classical", step_size=0.0)).covariance[0, 0]
     quiet = NoisyReward(1, value, 4.0)
     for step in (5e-3, 1e-2, 2e-2):
-        draws = final(classical(step_size=step), round(20 / step), chains=12_000, stream=questions(quiet))
+        draws = final(classical(step_size=step), round(20 / step), chains=6000, stream=questions(quiet))
         mean = -12 * AXIS * (AXIS**2 - 0.36)
         spread = 1 + step / 4 * 16.0 * np.ones_like(mean)
         law = stationary((AXIS,), generator((AXIS,), mean[:, None] / 2, spread[:, None, None]))
