@@ -99,7 +99,7 @@ def rows(example: str, like: str = "", seeds: tuple[int, ...] = SEEDS) -> Callab
         if not chosen:
             return MISSING
         figure = f"{sum(row['within'] for row in chosen)} of {len(chosen)} rows within ({_seeds(there)})"
-        return figure, _at_all_seeds([row["within"] for row in chosen], len(there), len(seeds))
+        return figure, _everywhere([row["within"] for row in chosen], len(there), len(seeds))
 
     return judge
 
@@ -108,8 +108,8 @@ def _seeds(there: list[str]) -> str:
     return f"seed{'s' * (len(there) > 1)} {', '.join(there)}"
 
 
-def _at_all_seeds(within: list[bool], there: int, wanted: int = len(SEEDS)) -> bool | None:
-    """One failure is enough to break a promise, one seed not enough to keep it."""
+def _everywhere(within: list[bool], there: int, wanted: int = len(SEEDS)) -> bool | None:
+    """One failure is enough to break a promise, one seed (or Python) not enough to keep it."""
     return None if all(within) and there < wanted else all(within)
 
 
@@ -123,7 +123,7 @@ def measured(example: str, like: str, *metrics: str) -> Callable[[Evidence], Ver
         if not chosen:
             return MISSING
         shown = [f"{metric} {', '.join(f'{row[metric]:.3g}' for row in chosen)}" for metric in metrics]
-        holds = _at_all_seeds([row["within"] for row in chosen], len(there))
+        holds = _everywhere([row["within"] for row in chosen], len(there))
         return f"{'; '.join(shown)} ({_seeds(there)})", holds
 
     return judge
@@ -271,7 +271,8 @@ def fresh(metric: str, limit: float) -> Callable[[Evidence], Verdict]:
         if not found:
             return MISSING
         shown = ", ".join(f"{one['python']}: {one[metric]:.0f} s" for one in found)
-        return shown, all(one[metric] <= limit for one in found) and (len(found) == len(PYTHONS) or metric == "test")
+        wanted = 1 if metric == "test" else len(PYTHONS)
+        return shown, _everywhere([one[metric] <= limit for one in found], len(found), wanted)
 
     return judge
 
