@@ -3,7 +3,7 @@
     python -m benchmarks.fresh [--test] [--pythons python3.11 python3.12 python3.13]
 
 Seconds of ``make demo`` from nothing, of the same in a second clone with the packages cached, and, with --test, of
-``make test``; kept in benchmarks/results/fresh.json. What is not committed is not in a clone.
+``make test``; kept in benchmarks/results/fresh.json beside those of other Pythons. What is not committed is not in a clone.
 """
 
 import argparse
@@ -53,8 +53,10 @@ def main() -> None:
                 row["test"] = made("test", path, Path(scratch) / "third", Path(scratch) / "another")
         found.append(row)
         print("  ".join(f"{key}: {value if key == 'python' else f'{value:.0f} s'}" for key, value in row.items()))
-    if found:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    names = {row["python"] for row in found}
+    earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    kept = [row for row in earlier if row["python"] not in names]
+    RESULTS.write_text(json.dumps(sorted(kept + found, key=lambda row: row["python"]), indent=1) + "\n")
 
 
 if __name__ == "__main__":
