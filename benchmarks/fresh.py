@@ -3,7 +3,8 @@
     python -m benchmarks.fresh [--test] [--pythons python3.11 python3.12 python3.13]
 
 Seconds of ``make demo`` from nothing, of the same in a second clone with the packages cached, and, with --test, of
-``make test``; kept in benchmarks/results/fresh.json beside those of other Pythons. What is not committed is not in a clone.
+``make test``; kept in benchmarks/results/fresh.json beside those of other Pythons. What is not committed is not in a
+clone.
 """
 
 import argparse
