@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations import MUTATIONS, ROOT
+from tests.mutation_list import MUTATIONS
+from tests.mutations import ROOT
 
 FUNCTIONS: dict[str, set[str]] = {}
 
