@@ -3,8 +3,8 @@
     python -m benchmarks.fresh [--test] [--pythons python3.11 python3.12 python3.13]
 
 Seconds of ``make demo`` from nothing, of the same in a second clone with the packages cached, and, with --test, of
-``make test``; kept in benchmarks/results/fresh.json beside those of other Pythons. What is not committed is not in a
-clone.
+``make test``; kept in benchmarks/results/fresh.json beside those of other Pythons, and the results of the tests as
+evidence. What is not committed is not in a clone.
 """
 
 import argparse
@@ -16,19 +16,23 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "fresh.json"
+from benchmarks import evidence
+from benchmarks.evidence import ROOT
+
+RESULTS = evidence.RESULTS / "fresh.json"
 
 
-def made(target: str, python: str, folder: Path, cache: Path) -> float:
+def made(target: str, python: str, folder: Path, cache: Path, **settings: str) -> float:
     """Seconds of a target in a new clone; what it printed is shown if it fails."""
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     data = {"ONLOOKER_DATA": os.environ["ONLOOKER_DATA"]} if "ONLOOKER_DATA" in os.environ else {}
     home = {"PATH": os.environ["PATH"], "HOME": str(folder), "PIP_CACHE_DIR": str(cache), **data}
-    settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and name not in home}
+    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     began = time.perf_counter()
     command = ["make", target, f"PYTHON={python}"]
-    done = subprocess.run(command, cwd=folder, env={**settings, **home}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env={**pip, **home, **settings}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"make {target} with {python} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
     return time.perf_counter() - began
@@ -51,7 +55,10 @@ def main() -> None:
             row["demo"] = made("demo", path, Path(scratch) / "first", cache)
             row["demo_warm"] = made("demo", path, Path(scratch) / "second", cache)
             if given.test:
-                row["test"] = made("test", path, Path(scratch) / "third", Path(scratch) / "another")
+                report = Path(scratch) / "tests.xml"
+                options = {"PYTEST_ADDOPTS": f"--junitxml={report}"}
+                row["test"] = made("test", path, Path(scratch) / "third", Path(scratch) / "another", **options)
+                evidence.keep("tests", **evidence.tests_in(report))
         found.append(row)
         print("  ".join(f"{key}: {value if key == 'python' else f'{value:.0f} s'}" for key, value in row.items()))
     names = {row["python"] for row in found}

@@ -2,24 +2,27 @@
 
     python -m benchmarks.promises             # the table, from the evidence there is; the page from the table
     python -m benchmarks.promises --run       # ``make promises``: what is missing of it first, hours on two cores
+    python -m benchmarks.promises --run bayes-1 slow [--shared]     # these anew; other jobs run beside them
+    python -m benchmarks.promises --add bayes-1-h200                # what `onlooker reproduce` wrote on another machine
 
-The evidence, and how it is judged, is in benchmarks/judges.py.
+The evidence is kept by benchmarks/evidence.py and judged by benchmarks/judges.py.
 """
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from benchmarks import evidence
+from benchmarks.evidence import ROOT, SCRATCH, Evidence
 from benchmarks.judges import (
-    EVIDENCE,
     MISSING,
-    ROOT,
     SEEDS,
-    Evidence,
     Verdict,
     bound,
     example_2_in_time,
@@ -32,6 +35,7 @@ from benchmarks.judges import (
     microseconds,
     mutations,
     normals,
+    on_other_machines,
     passed,
     picoseconds,
     pools_on_gpu,
@@ -44,8 +48,17 @@ PAGE = ROOT / "docs" / "promises.md"
 EXAMPLES = ("bayes", "posterior", "logistic", "cmdp", "tracking")
 TESTS = {
     "tests": ["-n", "2", "--dist", "loadscope"],
-    "slow": ["-m", "slow", "-n", "2", "--dist", "loadscope"],
+    # Without the examples in full, which are jobs of their own.
+    "slow": ["-m", "slow", "-n", "2", "--deselect", "tests/test_paper.py::test_every_row_is_within_its_range[full"],
     "browser": ["-m", "browser"],
+}
+JOBS = {
+    **{
+        f"{example}-{seed}": ["reproduce", example, *(["--quick"] if seed == "quick" else ["--seed", str(seed)])]
+        for example in EXAMPLES
+        for seed in ("quick", *SEEDS)
+    },
+    "demo": ["demo"],
 }
 
 
@@ -54,13 +67,13 @@ class Promise:
     subject: str
     words: str
     command: str
-    judge: Callable[["Evidence"], Verdict]
+    judge: Callable[[Evidence], Verdict]
 
 
 ROWS = "onlooker reproduce {} --seed 0"
 PROMISES = (
     # The spine.
-    Promise("Spine", "`onlooker demo` in ≤ 20 s", "onlooker demo", in_time(20, "demo-0")),
+    Promise("Spine", "`onlooker demo` in ≤ 20 s", "onlooker demo", in_time(20, "demo")),
     Promise("Spine", "Example 1: every row within, must-fail rows too", ROWS.format("bayes"), rows("bayes")),
     Promise("Spine", "in ≤ 10 minutes", ROWS.format("bayes"), in_time(600, *full("bayes"))),
     Promise("Spine", "under 2 GB", ROWS.format("bayes"), in_memory(1.86, *full("bayes"))),
@@ -274,7 +287,7 @@ PROMISES = (
         passed("tests", "test_record::", "test_log::", "test_iterates::"),
     ),
     # The page.
-    Promise("Page", "works in a real Chromium", "make test-browser", passed("browser")),
+    Promise("Page", "works in a real Chromium", "make test-browser", passed("browser", "test")),
     Promise(
         "Page",
         "≥ 10 000 observations/s in the demo",
@@ -301,8 +314,14 @@ PROMISES = (
     Promise(
         "Proof", "one suite of checks on every learner", "pytest tests/test_checks.py", passed("tests", "test_checks::")
     ),
-    Promise("Proof", "`make test` in < 8 minutes", "make test", in_time(480, "tests-0")),
-    Promise("Proof", "all slow tests", "make test-slow", passed("slow")),
+    Promise("Proof", "`make test` in < 8 minutes", "make test", in_time(480, "tests")),
+    Promise("Proof", "all slow tests, beside the rows above", "make test-slow", passed("slow", "test")),
+    Promise(
+        "Proof",
+        "rows within on an H200, too",
+        "onlooker reproduce posterior --seed 1",
+        on_other_machines("h200"),
+    ),
     Promise("Proof", "fresh clone, empty package cache: `make demo`", "python -m benchmarks.fresh", fresh("demo", 300)),
     Promise("Proof", "the same with a warm cache in ≤ 90 s", "python -m benchmarks.fresh", fresh("demo_warm", 90)),
     Promise("Proof", "fresh clone: `make test`", "python -m benchmarks.fresh --test", fresh("test", 900)),
@@ -311,26 +330,34 @@ PROMISES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="store_true")
-    if parser.parse_args().run:
-        gather()
-    evidence = Evidence()
-    table = [(one, *one.judge(evidence)) for one in PROMISES]
+    parser.add_argument("--run", nargs="*", choices=[*JOBS, *TESTS], metavar="JOB")
+    parser.add_argument("--shared", action="store_true")
+    parser.add_argument("--add", nargs="+", type=Path, default=[], metavar="FOLDER")
+    given = parser.parse_args()
+    for folder in given.add:
+        evidence.keep(folder.name, rows=evidence.rows_in(folder))
+    if given.run is not None:
+        for job in given.run or [job for job in (*JOBS, *TESTS) if job not in evidence.jobs()]:
+            print(job, flush=True)
+            carry_out(job, given.shared)
+    known = Evidence()
+    table = [(one, *one.judge(known)) for one in PROMISES]
     for one, figure, holds in table:
         print(f"{_word(figure, holds):<12} {one.subject:<14} {one.words}: {figure}")
     counts = [sum(holds is wanted for _, _, holds in table) for wanted in (True, False, None)]
     print("{} kept, {} not, {} not run or not at all seeds".format(*counts))
-    PAGE.write_text(page(table, counts))
+    PAGE.write_text(page(table, counts, sorted({job["commit"] for job in known.jobs.values()})))
 
 
-def page(table: list[tuple[Promise, str, bool | None]], counts: list[int]) -> str:
+def page(table: list[tuple[Promise, str, bool | None]], counts: list[int], commits: list[str]) -> str:
     lines = [
         "# Promises",
         "",
         "What the program is promised to do, the command that shows it, the figure of the last run, and whether it "
         "holds: {} kept, {} not kept, {} not run, or not at all seeds.".format(*counts)
         + " `make promises` runs all of it but the GPU's part, for hours, and writes this page; `python -m "
-        "benchmarks.promises` writes it from what was run. Rows are of seeds 0, 1 and 2, times of two cores.",
+        "benchmarks.promises` writes it from what was run, which is kept in benchmarks/results. Rows are of seeds 0, 1 "
+        f"and 2, times of two cores, the package of commit {', '.join(commits)}.",
         "",
         "| | promise | command | figure | holds |",
         "|---|---|---|---|---|",
@@ -347,37 +374,31 @@ def _word(figure: str, holds: bool | None) -> str:
     return "yes" if holds else "**no**"
 
 
-def gather() -> None:
-    """What is not in out/promises yet; benchmarks, mutations and fresh clones have commands of their own."""
-    for example in EXAMPLES:
-        _timed(f"{example}-quick", ["-m", "onlooker", "reproduce", example, "--quick"])
-        for seed in SEEDS:
-            _timed(f"{example}-{seed}", ["-m", "onlooker", "reproduce", example, "--seed", str(seed)])
-    _timed("demo-0", ["-m", "onlooker", "demo"])
-    for name, options in TESTS.items():
-        folder, report = EVIDENCE / f"{name}-0", EVIDENCE / f"{name}.xml"
-        if not report.exists():
-            _timed(folder.name, ["-m", "pytest", f"--junitxml={report}", *options], out=False)
-
-
-def _timed(job: str, arguments: list[str], out: bool = True) -> None:
-    """Run it and keep what it printed, its seconds and its peak memory; of a job that fails neither of these."""
-    folder = EVIDENCE / job
-    if (folder / "seconds").exists():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    print(job, flush=True)
+def carry_out(job: str, shared: bool) -> None:
+    """Run a job and keep what came of it; of an example or a demo that does not reach its end nothing."""
+    folder = SCRATCH / job
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if tests := job in TESTS:
+        command = ["pytest", f"--junitxml={folder / 'tests.xml'}", *TESTS[job]]
+    else:
+        command = ["onlooker", *JOBS[job], "--out", str(folder)]
+    environment = {**os.environ, **({"OPENBLAS_NUM_THREADS": "1"} if tests else {})}
     began = time.perf_counter()
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"} if not out else dict(os.environ)
-    command = [sys.executable, *arguments, *(["--out", str(folder)] if out else [])]
     with (folder / "printed.txt").open("w") as printed:
-        running = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, env=environment, cwd=ROOT)
+        running = subprocess.Popen(
+            [sys.executable, "-m", *command], stdout=printed, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
+        )
         _, status, used = os.wait4(running.pid, 0)
+    taken = {"seconds": round(time.perf_counter() - began, 1), "gib": round(used.ru_maxrss / 2**20, 2)}
+    if tests and (folder / "tests.xml").exists():
+        evidence.keep(job, shared, **evidence.tests_in(folder / "tests.xml"))
+    elif (folder / "metrics.json").exists():
+        evidence.keep(job, shared, **taken, rows=evidence.rows_in(folder))
+    elif status == 0:
+        evidence.keep(job, shared, **taken)
     if status:
         print(f"{job} ended with {os.waitstatus_to_exitcode(status)}; see {folder / 'printed.txt'}")
-        return
-    (folder / "gib").write_text(f"{used.ru_maxrss / 2**20:.2f}\n")
-    (folder / "seconds").write_text(f"{time.perf_counter() - began:.1f}\n")
 
 
 if __name__ == "__main__":
