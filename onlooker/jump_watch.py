@@ -85,12 +85,14 @@ class JumpWatch:
 
     def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
         """The next rows (n, dim), in the order they were made; the jumps noticed with them. A NaN is refused."""
-        points, gradients = (np.asarray(part, float) for part in (points, gradients))
+        points, gradients = np.asarray(points), np.asarray(gradients)
         if points.ndim != 2 or points.shape != gradients.shape or points.shape[1] != self.dim:
             raise ValueError(
                 f"points has shape {points.shape} and gradients {gradients.shape}; give both as (n, {self.dim})."
             )
-        finite = (np.abs(points) < LARGEST).all(axis=1) & (np.abs(gradients) < LARGEST).all(axis=1)
+        finite = np.ones(len(points), bool)
+        for column in (*points.T, *gradients.T):
+            finite &= np.abs(column) < np.float64(LARGEST)
         if not finite.all():
             self.refused += int(np.count_nonzero(~finite))
             points, gradients = points[finite], gradients[finite]
@@ -101,9 +103,10 @@ class JumpWatch:
         found = []
         while len(points):
             some = min(len(points), self._renewal - self.since)
-            alarm = self._alarm(points[:some], gradients[:some])
+            next_points, next_gradients = (part[:some].astype(float) for part in (points, gradients))
+            alarm = self._alarm(next_points, next_gradients)
             taken = some if alarm is None else alarm + 1
-            self._take(points[:taken], gradients[:taken])
+            self._take(next_points[:taken], next_gradients[:taken])
             later = 0 if alarm is not None else None
             while later is not None or self.since >= self._renewal:
                 if later is not None:

@@ -63,7 +63,7 @@ class Box:
 
 def box_of(points: np.ndarray, margin: float) -> Box:
     """The box of all but a few of the points (n, dim) at either end of an axis, and a margin in its widths."""
-    low, high = np.quantile(points, [LEFT_OUT, 1 - LEFT_OUT], axis=0)
+    low, high = np.stack([np.quantile(column, [LEFT_OUT, 1 - LEFT_OUT]) for column in points.T], axis=1)
     # A coordinate that hardly ever moves.
     low, high = np.where(low < high, low, points.min(axis=0)), np.where(low < high, high, points.max(axis=0))
     return Box(low - margin * (high - low), high + margin * (high - low))

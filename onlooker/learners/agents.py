@@ -279,7 +279,10 @@ def simulate(
         points.append(np.asarray(seen.point).transpose(2, 0, 1))
         gradients.append(np.asarray(seen.gradient).transpose(2, 0, 1))
         alive.append(np.asarray(lives).T)
-    everything = [np.concatenate(parts)[:agents] for parts in (points, gradients, alive)]
+    everything = []
+    for parts in (points, gradients, alive):
+        everything.append(np.concatenate(parts)[:agents])
+        parts.clear()
     agent = np.broadcast_to(np.arange(agents)[:, None], (agents, horizon))
     age = np.broadcast_to(np.arange(horizon), (agents, horizon))
     columns = [*everything, agent, age]

@@ -62,7 +62,11 @@ def by_replay(seen: Observations, doubts: list[str], options: Options) -> Recons
     coordinates = options.coordinates
     if coordinates is not None:
         centre, spread = np.zeros(seen.dim), np.ones(seen.dim)
-    scaled = replace(seen, points=(seen.points - centre) / spread, gradients=seen.gradients * spread)
+    points, gradients = np.empty_like(seen.points), np.empty_like(seen.gradients)
+    for axis in range(seen.dim):
+        points[:, axis] = (seen.points[:, axis] - centre[axis]) / spread[axis]
+        gradients[:, axis] = seen.gradients[:, axis] * spread[axis]
+    scaled = replace(seen, points=points, gradients=gradients)
     make = _with_bins if seen.dim in CELLS else _with_points
     if seen.dim in CELLS:
         rows, held = mirrored(scaled, held, options.interval)

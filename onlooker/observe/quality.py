@@ -72,9 +72,11 @@ def _without_runaways(seen: Observations) -> tuple[Observations, int]:
     """Observations that are not absurdly far from the others, and how many were left out."""
     kept = np.ones(len(seen), bool)
     for values, factor in ((seen.points, FARTHEST), (seen.gradients, STEEPEST)):
-        low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
-        width = np.where(high > low, high - low, np.inf)
-        kept &= (np.abs(values - middle) <= factor * width).all(axis=1)
+        # Column by column: nothing as large as all of them is made.
+        for column in values.T:
+            low, middle, high = np.quantile(column, [0.05, 0.5, 0.95])
+            width = high - low if high > low else np.inf
+            kept &= np.abs(column - middle) <= factor * width
     return (seen, 0) if kept.all() else (_rows(seen, np.flatnonzero(kept)), int(np.count_nonzero(~kept)))
 
 
@@ -89,9 +91,12 @@ def _rows(seen: Observations, rows: np.ndarray) -> Observations:
 
 
 def _unique(seen: Observations) -> Observations:
-    _, first = np.unique(_fingerprints(seen), return_index=True)
-    if len(first) == len(seen):
+    # Whether there are any is found sooner, and in less memory, than which.
+    found = _fingerprints(seen)
+    found.sort()
+    if (found[1:] != found[:-1]).all():
         return seen
+    _, first = np.unique(_fingerprints(seen), return_index=True)
     return _rows(seen, np.sort(first))
 
 
