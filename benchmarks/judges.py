@@ -187,14 +187,6 @@ def unseen(dimension: Callable[[int], bool]) -> Callable[[Evidence], Verdict]:
     return judge
 
 
-def memory_of_1e7(evidence: Evidence) -> Verdict:
-    found = evidence.figures("live memory")
-    if not found:
-        return MISSING
-    shown = "; ".join(f"{one['forgetting']}: {one['first_mib']:.0f} → {one['last_mib']:.0f} MiB" for one in found)
-    return shown, all(one["last_mib"] < one["first_mib"] + 50 for one in found)
-
-
 def unbiased(evidence: Evidence) -> Verdict:
     found = {batches: evidence.figures("estimator", batches=batches) for batches in (1, 2)}
     if not found[1] or not found[2]:

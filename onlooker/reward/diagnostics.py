@@ -228,21 +228,29 @@ class Convergence(NamedTuple):
 
 def convergence(samples: np.ndarray) -> Convergence:
     """Of samples (chain, draw, dim)."""
-    if samples.shape[1] < 4 or not np.isfinite(samples).all():
+    if not _enough(samples):
         return Convergence(math.nan, math.nan)
     # Takes half a second to import.
     from arviz_stats.base import array_stats
 
-    # Coordinates that never move have neither.
+    # Coordinates that never move have none.
     with np.errstate(invalid="ignore", divide="ignore"):
-        rhats = array_stats.rhat(samples.astype(float), chain_axis=0, draw_axis=1, method="rank")
         sizes = array_stats.ess(samples.astype(float), chain_axis=0, draw_axis=1, method="bulk")
-    return Convergence(float(np.max(rhats)), float(np.min(sizes)))
+    return Convergence(rhat(samples), float(np.min(sizes)))
 
 
 def rhat(samples: np.ndarray) -> float:
     """Rank-normalised split rhat of samples (chain, draw, dim), the worst coordinate's; nan for too few."""
-    return convergence(samples).rhat
+    if not _enough(samples):
+        return math.nan
+    from arviz_stats.base import array_stats
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.max(array_stats.rhat(samples.astype(float), chain_axis=0, draw_axis=1, method="rank")))
+
+
+def _enough(samples: np.ndarray) -> bool:
+    return samples.shape[1] >= 4 and bool(np.isfinite(samples).all())
 
 
 def warn_about_chains(
