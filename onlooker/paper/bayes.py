@@ -55,7 +55,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
     yield example.row("classical", benchmark, {"d1": between(0.012, 0.025), "d2": between(0.006, 0.017)})
     figures(folder, "bayes", "classical", "classical Langevin dynamics", benchmark, example)
 
-    main = example.watch(passive(DENSITY, **TEXT), own, Length(100, quick_chains=200), "passive")
+    main = example.watch(passive(DENSITY, **TEXT), own, Length(100, quick_chains=120), "passive")
     assert main.histogram is not None
     to_exact = marginal_variations(main.histogram.coarsen(2), example.exact.coarsen(2))
     yield example.row(
