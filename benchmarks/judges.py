@@ -18,17 +18,17 @@ Verdict = tuple[str, bool | None]
 MISSING: Verdict = ("—", None)
 
 
-def rows(example: str, like: str = "", seeds: tuple[int, ...] = SEEDS) -> Callable[[Evidence], Verdict]:
+def rows(example: str) -> Callable[[Evidence], Verdict]:
     """Every row of an example within its range, at every seed."""
 
     def judge(evidence: Evidence) -> Verdict:
-        found = {seed: evidence.rows(f"{example}-{seed}") for seed in seeds}
-        chosen = [row for some in found.values() for row in some if like in row["name"]]
+        found = {seed: evidence.rows(f"{example}-{seed}") for seed in SEEDS}
+        chosen = [row for some in found.values() for row in some]
         there = [str(seed) for seed, some in found.items() if some]
         if not chosen:
             return MISSING
         figure = f"{sum(row['within'] for row in chosen)} of {len(chosen)} rows within ({_seeds(there)})"
-        return figure, _everywhere([row["within"] for row in chosen], len(there), len(seeds))
+        return figure, _everywhere([row["within"] for row in chosen], len(there))
 
     return judge
 
