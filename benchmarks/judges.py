@@ -173,7 +173,10 @@ def microseconds(evidence: Evidence) -> Verdict:
 
 def pools_on_gpu(evidence: Evidence) -> Verdict:
     row = evidence.gpu["multikernel"][0]
-    return f"{row['ms']:.2f} ms", row["ms"] <= 1.1
+    if "alone_ms" not in row:
+        return MISSING
+    alone, plain, whole = (f"{row[name]:.2f}" for name in ("alone_ms", "plain_ms", "ms"))
+    return f"{alone} ms; plain products {plain}; with drawing and counting {whole}", row["alone_ms"] <= 1.1
 
 
 def unseen(dimension: Callable[[int], bool]) -> Callable[[Evidence], Verdict]:

@@ -3,25 +3,34 @@
     python -m benchmarks.pools                  # one chain on a9a's reward, then shared pools, on this CPU
     python -m benchmarks.pools --accelerator    # 1024 chains on one pool of 65 536 in 124 dimensions
 
-Rates are of the second of two runs, with nothing to compile. The shape of the data is a9a's; its content does not
+Rates are of the second of two runs, with nothing to compile. Of shared pools there are three: all that `run` does, the
+drawing of the pools and the counting in it; the learner's step alone, on one pool; and, for scale, two matrix products
+with a softmax between them. The shape of the data is a9a's; its content does not
 matter here and is drawn at random.
 """
 
 import argparse
 import time
 import warnings
+from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
 
 from benchmarks.figures import keep
 from onlooker import run
 from onlooker.density import standard_normal
 from onlooker.inverse import active, classical, listing_reset, multikernel
+from onlooker.inverse.base import InverseLearner
 from onlooker.learners.agents import independent_pools, questions
 from onlooker.learners.logistic import Logistic
 from onlooker.learners.shortcut import nearest_of_pools
+from onlooker.observe.observation import Observation
 from onlooker.paper.letter import steps_until_nan
+
+Step = Callable[[Array, Observation], Array]
 
 DIM, POOL = 124, 100
 # For an accelerator: chains, observations of a pool, steps.
@@ -73,17 +82,50 @@ def shared_pools(cases: list[tuple[int, int, int]]) -> list[dict[str, float]]:
     found = []
     reward = rows_like_a9a()
     learner = multikernel(step_size=1e-3, bandwidth=1.0)
-    print("\nchains on one pool   L in 124 dimensions   ms a step   ns per chain·observation   TFLOP/s of the products")
+    print("\nchains on one pool   L in 124 dimensions   ms a step   step alone   plain products   TFLOP/s of products")
     for chains, size, steps in cases:
         stream = independent_pools(reward, standard_normal(DIM), size, shared=True)
         seconds = seconds_per_step(learner, stream, steps, chains, thin=1)
-        pairs = chains * size
-        found.append({"chains": chains, "pool": size, "ms": seconds * 1e3, "tflops": 4 * pairs * DIM / seconds / 1e12})
-        keep("shared pool", **found[-1])
+        row = {"chains": chains, "pool": size, "ms": seconds * 1e3, "tflops": 4 * chains * size * DIM / seconds / 1e12}
+        row["alone_ms"], row["plain_ms"] = (
+            1e3 * seconds_of(step, chains, size, max(1, steps // 4)) for step in (_steps_of(learner), _plain_products)
+        )
+        found.append(row)
+        keep("shared pool", **row)
         print(
-            f"{chains:18d} {size:21d} {seconds * 1e3:11.3f} {seconds / pairs * 1e9:26.4f} {found[-1]['tflops']:25.3f}"
+            f"{chains:18d} {size:21d} {row['ms']:11.3f} {row['alone_ms']:12.3f} {row['plain_ms']:16.3f} "
+            f"{row['tflops']:21.3f}"
         )
     return found
+
+
+def _steps_of(learner: InverseLearner) -> Step:
+    def step(positions: Array, pool: Observation) -> Array:
+        noise = jnp.zeros((1, *positions.shape))
+        moved, info = jax.vmap(learner.step, in_axes=(-1, None, -1), out_axes=-1)(positions, pool, noise)
+        # What is told of the step is worked out, too.
+        return moved + 1e-20 * sum(info)
+
+    return step
+
+
+def _plain_products(positions: Array, pool: Observation) -> Array:
+    weights = jax.nn.softmax(jnp.matmul(pool.point, positions, precision="highest"), axis=0)
+    return positions + 1e-3 * jnp.matmul(pool.gradient.T, weights, precision="highest")
+
+
+def seconds_of(step: Step, chains: int, size: int, steps: int) -> float:
+    """Per step of many, one after the other on one pool, compiled."""
+    generator = np.random.default_rng(0)
+    points = jnp.asarray(generator.standard_normal((size, DIM), dtype=np.float32))
+    pool, start = Observation(points, -points), jnp.zeros((DIM, chains))
+    loop = jax.jit(lambda start, pool: lax.fori_loop(0, steps, lambda _, now: step(now, pool), start))
+    seconds = []
+    for _ in range(2):
+        began = time.perf_counter()
+        jax.block_until_ready(loop(start, pool))
+        seconds.append(time.perf_counter() - began)
+    return seconds[-1] / steps
 
 
 def main() -> None:

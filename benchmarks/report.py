@@ -153,9 +153,14 @@ def on_gpu(gpu: dict[str, Any]) -> list[str]:
             f"| {chains:,} | {fused['ps']:.1f} | {plain['ps']:.1f} | {fused['us']:.2f} | {plain['us']:.2f} "
             f"| {fused['first']:.1f} |"
         )
-    lines += ["", "| `multikernel`, N = 124, chains | pool | ms per step | TFLOP/s |", "|---|---|---|---|"]
+    lines += ["", "| `multikernel`, N = 124, chains | pool | ms per step | step alone | plain products | TFLOP/s |"]
     lines += [
-        f"| {row['chains']} | {row['pool']:,} | {row['ms']:.3f} | {row['tflops']:.1f} |" for row in gpu["multikernel"]
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {row['chains']} | {row['pool']:,} | {row['ms']:.3f} | {row['alone_ms']:.3f} | {row['plain_ms']:.3f} "
+            f"| {row['tflops']:.1f} |"
+            for row in gpu["multikernel"]
+        ),
     ]
     fit = gpu["potential"]
     apart = next(row["apart"] for row in gpu["passive"] if "apart" in row)

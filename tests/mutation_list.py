@@ -141,8 +141,8 @@ MUTATIONS = (
     Mutation(
         "multikernel's weights do not sum to one",
         "onlooker/field/kernel_regression.py",
-        "Neighbours(weight / total,",
-        "Neighbours(weight,",
+        "precision=PRECISION) / self.total",
+        "precision=PRECISION)",
         (POOLS,),
     ),
     Mutation(

@@ -88,6 +88,36 @@ def test_what_is_maximised_is_not_turned(tmp_path):
     assert np.array_equal(onlooker.read_log(tmp_path).gradients, [[-2.0, -4.0]])
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("holes", [False, True])
+def test_parameters_of_every_kind(tmp_path, shared, holes):
+    """In half precision, by columns, moved by hand, gradients part of a graph; and some of them sparse or missing."""
+    half = torch.ones(2, dtype=torch.bfloat16, requires_grad=True)
+    turned = torch.arange(6.0).reshape(2, 3).T.requires_grad_()
+    rows, idle = torch.nn.Embedding(3, 2, sparse=True), torch.ones(1, requires_grad=True)
+    parameters = [half, turned, *([rows.weight, idle] if holes else [])]
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    log = onlooker.LogWriter(tmp_path) if shared else tmp_path
+    recording = record(optimizer, log)
+    points = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = half.sum() + (turned**2).sum() + rows(torch.tensor([1])).sum()
+        loss.backward(create_graph=True)
+        points.append(torch.cat([parameter.detach().float().reshape(-1) for parameter in parameters]).numpy())
+        optimizer.step()
+        turned.data = turned.data + 1
+    recording.close()
+    if shared:
+        log.close()
+    seen = onlooker.read_log(tmp_path)
+    assert np.array_equal(seen.points, points)
+    assert np.array_equal(seen.gradients[:, :8], -np.hstack([np.ones((3, 2)), 2 * seen.points[:, 2:8]]))
+    assert not holes or np.array_equal(seen.gradients[:, 8:], [[0, 0, -1, -1, 0, 0, 0]] * 3)
+    assert not any(place.requires_grad for places in recording._places for place in places)
+
+
 def test_some_parameters_or_some_directions(tmp_path):
     points, gradients = train(*RULES["sgd"])
     chosen, along = tmp_path / "chosen", tmp_path / "along"

@@ -1,7 +1,7 @@
 """What a page draws, cut down to what a browser can hold: maps, curves, intervals, and R̂(t) as a strip.
 
 However many observations there are, a map is so many cells, a strip so many columns, and of the learners' points only
-the last few hundred are shown.
+a few hundred of the last are shown.
 """
 
 from dataclasses import dataclass, field

@@ -87,7 +87,7 @@ table { border-collapse: collapse; font-size: .92rem; } th, td { text-align: lef
 tr { border-bottom: 1px solid #e5e7eb; } td.number { text-align: right; font-variant-numeric: tabular-nums; }
 .within { color: #15803d; } .outside { color: #b91c1c; font-weight: 600; }
 figure { margin: 1rem 0; } img { max-width: 100%; } figcaption { color: #555; font-size: .9rem; }
-pre { background: #f3f4f6; padding: .8rem; overflow-x: auto; } details { margin: .4rem 0; }
+pre { background: #f3f4f6; padding: .8rem; overflow-x: auto; }
 """
 ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 

@@ -137,21 +137,15 @@ class LogWriter:
             self._flush_if_full()
 
     def fill(
-        self,
-        point: list[np.ndarray],
-        gradient: list[np.ndarray],
-        sign: np.ndarray,
-        agent: Hashable | None,
-        time: float,
+        self, point: np.ndarray, gradient: np.ndarray, sign: np.ndarray, agent: Hashable | None, time: float
     ) -> bool:
-        """One more row like others of the same agent, from its parts straight into its place; whether there is one."""
+        """One more row like one that was checked, its gradient times a sign, straight into its place if it has one."""
         with self._lock:
             columns, number = self._columns, self._count
             if self._closed or "learning_rate" in columns or len(columns) != (3 if agent is None else 4):
                 return False
-            np.concatenate(point, out=columns["point"][number])
-            row = np.concatenate(gradient, out=columns["gradient"][number])
-            row *= sign
+            columns["point"][number] = point
+            np.multiply(gradient, sign, out=columns["gradient"][number])
             columns["time"][number] = time
             if agent is not None:
                 columns["agent"][number] = agent
@@ -325,7 +319,8 @@ class LogWriter:
         table = _table(rows, self.about)
         hidden = self.folder / f".writing-{uuid.uuid4().hex}"
         try:
-            with hidden.open("wb") as file:
+            # Arrow's own file: one of Python's would stop the learner at every page.
+            with pa.OSFile(str(hidden), "wb") as file:
                 pyarrow.parquet.write_table(
                     table,
                     file,
@@ -334,7 +329,7 @@ class LogWriter:
                     write_statistics=False,
                     write_page_checksum=True,
                 )
-                file.flush()
+            with hidden.open("rb+") as file:
                 os.fsync(file.fileno())
             _publish(hidden, self.folder)
         finally:

@@ -92,7 +92,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
         (
             "second as printed",
             "passive, second form as printed",
-            Length(50, quick_steps=1_000_000),
+            Length(50, quick_chains=50, quick_steps=1_000_000),
             {"d1": at_least(0.5), "d2": at_least(0.5)},
         ),
     ):
@@ -109,14 +109,14 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
 
 
 def _one_stream(example: Example) -> Row:
-    """Six seeds of 50 chains (quickly: three of 100), each seed on one stream of its own."""
+    """Six seeds of 50 chains (quickly: three of 75), each seed on one stream of its own."""
     count = 3 if example.quick else 6
     learner, stream = passive(DENSITY, **TEXT), independent(example.reward, DENSITY, shared=True)
     seeds = [
         example.watch(
             learner,
             stream,
-            Length(50, quick_chains=100),
+            Length(50, quick_chains=75),
             f"passive, one stream, seed {number + 1} of {count}",
             seed=example.seed + 1000 * (number + 1),
         )
@@ -147,7 +147,7 @@ def _running_agents(example: Example) -> Row:
     """Agents that run 100 steps are not where they started: π is assumed, and wrong. Must fail, and must warn."""
     agents = 20_000 if example.quick else 100_000
     seen = simulate(example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + 1)
-    length = Length(50)
+    length = Length(50, quick_steps=1_000_000)
     chains = example.watch(passive(DENSITY, **TEXT), recorded(seen), length, "passive, running agents")
     warned = any("do not follow the density" in warning for warning in chains.warnings)
     return example.row(
@@ -163,7 +163,7 @@ def _pools(example: Example, folder: Path) -> Iterator[Row]:
     learner = multikernel(step_size=5e-4, bandwidth=0.1)
     size = 100
 
-    def watch(order: str, number: int, label: str, agents: int = 100_000) -> Chains:
+    def watch(order: str, number: int, agents: int, label: str) -> Chains:
         seed = example.seed + 1000 * (number + 1)
         seen = simulate(example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, order=order, seed=seed)
         pools = pooled(recorded(seen), size)
@@ -174,12 +174,13 @@ def _pools(example: Example, folder: Path) -> Iterator[Row]:
 
     count = 1 if example.quick else 5
     name = "multikernel, interleaved agents"
-    seeds = [watch("interleaved", number, f"{name}, seed {number + 1} of {count}") for number in range(count)]
+    many, few = (50_000, 20_000) if example.quick else (100_000, 100_000)
+    seeds = [watch("interleaved", number, many, f"{name}, seed {number + 1} of {count}") for number in range(count)]
     figures(folder, "bayes", "multikernel", "multi-kernel inverse learner", seeds[0], example)
     yield _pooled_seeds(example, name, seeds, worst_seed=0.075)
 
     name = "multikernel, one agent per pool"
-    one = watch("sequential", count, name, agents=20_000 if example.quick else 100_000)
+    one = watch("sequential", count, few, name)
     warned = any("agents on average" in warning for warning in one.warnings)
     accept = {"d1": at_least(0.25), "d2": at_least(0.25), "warned": between(1, 1)}
     yield example.row(name, one, accept, warned=float(warned))
@@ -187,7 +188,7 @@ def _pools(example: Example, folder: Path) -> Iterator[Row]:
 
 def _listing(example: Example, folder: Path) -> Iterator[Row]:
     weighted = reweighted(DENSITY, **LISTING, confine=ball(3.5))
-    length = Length(60, quick_chains=200, quick_steps=500_000)
+    length = Length(60, quick_chains=120, quick_steps=500_000)
     chains = example.watch(weighted, independent(example.reward, DENSITY), length, "reweighted, listing")
     yield example.row("reweighted, listing's prior", chains, {"d1": at_most(0.05), "d2": at_most(0.06)})
     figures(folder, "bayes", "reweighted", "reweighted inverse learner, listing", chains, example)

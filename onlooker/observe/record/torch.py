@@ -78,7 +78,6 @@ class Recording:
         sizes = [tensor.numel() for tensor in self.parameters]
         # Gradients of a loss are turned, those of what is maximised are not.
         self._sign = np.repeat([signs[id(tensor)] for tensor in self.parameters], sizes).astype(np.float32)
-        self._views: list[tuple[int, np.ndarray]] = [(-1, np.empty(0))] * len(sizes)
         self.projection = projection
         size = sum(sizes)
         if projection is not None and projection.directions.shape[1] != size:
@@ -86,11 +85,21 @@ class Recording:
         self._owned = not isinstance(log, LogWriter)
         self.log = LogWriter(log) if self._owned else log
         # Rows are handed to the log a few at a time; one by one when others share it, so that they stay in order, and,
-        # once the first has been checked, straight into their place.
-        self._straight = not self._owned and projection is None
+        # once the log has checked one, straight into their place.
+        self._straight = False
         room = (int(np.clip(NUMBERS // size, 1, TOGETHER)) if self._owned else 1, size)
         self._points = np.empty(room, np.result_type(*map(_kind, self.parameters)))
         self._gradients = np.empty_like(self._points)
+        self._first = self._points[0], self._gradients[0]
+        # Of each row, where each parameter goes, and then each gradient: all are copied by one call.
+        self._places = [
+            [
+                part.view_as(tensor)
+                for numbers in row
+                for part, tensor in zip(numbers.split(sizes), self.parameters, strict=True)
+            ]
+            for row in zip(torch.from_numpy(self._points), torch.from_numpy(self._gradients), strict=True)
+        ]
         self._count = self._steps = 0
         self.log.check_dimension(size if projection is None else projection.dim)
         # Schedulers leave a mark on the groups: then there is no one rate.
@@ -131,45 +140,43 @@ class Recording:
         return recorded
 
     def _write(self) -> None:
-        row = self._count
-        points = [
-            view if tensor.data_ptr() == address else self._look_up(number)
-            for number, (tensor, (address, view)) in enumerate(zip(self.parameters, self._views, strict=True))
-        ]
+        places = self._places[self._count]
         try:
-            gradients = [tensor.grad.numpy().reshape(-1) for tensor in self.parameters]
-        except (AttributeError, TypeError, RuntimeError):
-            # Missing, sparse, elsewhere, or of another kind.
-            gradients = [
-                np.zeros(tensor.numel(), np.float32) if tensor.grad is None else _numbers(tensor.grad)
-                for tensor in self.parameters
-            ]
-        try:
-            if self._steps and self._straight and self.log.fill(points, gradients, self._sign, self.agent, self._steps):
+            try:
+                shown = [tensor.data for tensor in self.parameters]
+                torch._foreach_copy_(places, shown + [tensor.grad.data for tensor in self.parameters])
+            except (AttributeError, TypeError, RuntimeError):
+                # A gradient is missing, or sparse.
+                shown = [one for tensor in self.parameters for one in (tensor, tensor.grad)]
+                for place, numbers in zip(places, shown[::2] + shown[1::2], strict=True):
+                    _copy(numbers, place)
+            if self._straight and self.log.fill(*self._first, self._sign, self.agent, self._steps):
                 self._steps += 1
                 return
-            np.concatenate(points, out=self._points[row])
-            np.concatenate(gradients, out=self._gradients[row])
         except Exception as error:
             self._stop(error)
             return
-        self._count = row + 1
+        self._count += 1
         if self._count == len(self._points):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        points, gradients = self._points[: self._count], self._gradients[: self._count]
-        agents = None if self.agent is None else [self.agent] * self._count
-        times = np.arange(self._steps, self._steps + self._count, dtype=float)
-        self._steps, self._count = self._steps + self._count, 0
+        count, self._count = self._count, 0
+        first, self._steps = self._steps, self._steps + count
+        if not count:
+            return
+        points, gradients = self._points[:count], self._gradients[:count]
         gradients *= self._sign
-        if self.projection is not None:
-            points, gradients = self.projection.points(points), self.projection.gradients(gradients)
         try:
-            if len(points) == 1:
-                self.log.add(points[0], gradients[0], agent=self.agent, time=times[0])
-            elif len(points):
+            if self.projection is not None:
+                points, gradients = self.projection.points(points), self.projection.gradients(gradients)
+            if self._owned:
+                agents = None if self.agent is None else [self.agent] * count
+                times = np.arange(first, first + count, dtype=float)
                 self.log.add_many(points, gradients, agents=agents, times=times)
+            else:
+                self.log.add(points[0], gradients[0], agent=self.agent, time=float(first))
+                self._straight = self.projection is None
         except Exception as error:
             self._stop(error)
 
@@ -177,14 +184,6 @@ class Recording:
         """A full disk must not end a training run, nor anything else that goes wrong here."""
         self._handle.remove()
         warnings.warn(f"recording has stopped: {error}", OnlookerWarning, stacklevel=2)
-
-    def _look_up(self, number: int) -> np.ndarray:
-        """A parameter's numbers; those in memory are looked up once, as long as they stay where they are."""
-        tensor = self.parameters[number]
-        view = _numbers(tensor)
-        in_place = view.size and view.ctypes.data == tensor.data_ptr()
-        self._views[number] = (tensor.data_ptr() if in_place else -1, view)
-        return view
 
     def close(self) -> None:
         """Stop. Rows that were gathered are written, unless others share the log: close that, then."""
@@ -219,13 +218,12 @@ def rule_of(optimizer: torch.optim.Optimizer) -> Optimiser:
     return Optimiser("sgd", settings["momentum"], settings["dampening"], settings["nesterov"], decay)
 
 
-def _numbers(tensor: torch.Tensor) -> np.ndarray:
-    flat = tensor.detach()
-    if flat.is_sparse:
-        flat = flat.to_dense()
-    if not flat.is_cpu or flat.dtype not in KINDS:
-        flat = flat.to("cpu", torch.float32)
-    return flat.numpy().reshape(-1)
+def _copy(tensor: torch.Tensor | None, place: torch.Tensor) -> None:
+    if tensor is None:
+        place.zero_()
+    else:
+        numbers = tensor.detach()
+        place.copy_(numbers if numbers.layout == torch.strided else numbers.to_dense())
 
 
 def _kind(tensor: torch.Tensor) -> type:
