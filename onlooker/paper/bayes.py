@@ -55,7 +55,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
     yield example.row("classical", benchmark, {"d1": between(0.012, 0.025), "d2": between(0.006, 0.017)})
     figures(folder, "bayes", "classical", "classical Langevin dynamics", benchmark, example)
 
-    main = example.watch(passive(DENSITY, **TEXT), own, Length(100, quick_chains=120), "passive")
+    main = example.watch(passive(DENSITY, **TEXT), own, Length(100, quick_chains=300, quick_steps=1_000_000), "passive")
     assert main.histogram is not None
     to_exact = marginal_variations(main.histogram.coarsen(2), example.exact.coarsen(2))
     yield example.row(
@@ -72,7 +72,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
 
     weighted = reweighted(DENSITY, **LISTING, confine=ball(3.5))
     per_run = Marginals(-3.0, 3.0, 20, per_chain=True)
-    length = Length(100, quick_chains=200, quick_steps=500_000)
+    length = Length(100, quick_chains=160, quick_steps=500_000)
     plain = example.watch(weighted, own, length, "reweighted", marginals=per_run)
     yield example.row("reweighted, listing's step and bandwidth", plain, {"d1": at_most(0.06), "d2": at_most(0.08)})
     turned = nonreversible(DENSITY, rotation=SKEW, **LISTING, confine=ball(3.5))
@@ -145,7 +145,7 @@ def _pooled_seeds(example: Example, name: str, seeds: list[Chains], worst_seed: 
 
 def _running_agents(example: Example) -> Row:
     """Agents that run 100 steps are not where they started: π is assumed, and wrong. Must fail, and must warn."""
-    agents = 20_000 if example.quick else 100_000
+    agents = 10_000 if example.quick else 100_000
     seen = simulate(example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + 1)
     length = Length(50, quick_steps=1_000_000)
     chains = example.watch(passive(DENSITY, **TEXT), recorded(seen), length, "passive, running agents")
@@ -174,7 +174,7 @@ def _pools(example: Example, folder: Path) -> Iterator[Row]:
 
     count = 1 if example.quick else 5
     name = "multikernel, interleaved agents"
-    many, few = (50_000, 20_000) if example.quick else (100_000, 100_000)
+    many, few = (50_000, 10_000) if example.quick else (100_000, 100_000)
     seeds = [watch("interleaved", number, many, f"{name}, seed {number + 1} of {count}") for number in range(count)]
     figures(folder, "bayes", "multikernel", "multi-kernel inverse learner", seeds[0], example)
     yield _pooled_seeds(example, name, seeds, worst_seed=0.075)
@@ -188,7 +188,7 @@ def _pools(example: Example, folder: Path) -> Iterator[Row]:
 
 def _listing(example: Example, folder: Path) -> Iterator[Row]:
     weighted = reweighted(DENSITY, **LISTING, confine=ball(3.5))
-    length = Length(60, quick_chains=120, quick_steps=500_000)
+    length = Length(60, quick_chains=200, quick_steps=500_000)
     chains = example.watch(weighted, independent(example.reward, DENSITY), length, "reweighted, listing")
     yield example.row("reweighted, listing's prior", chains, {"d1": at_most(0.05), "d2": at_most(0.06)})
     figures(folder, "bayes", "reweighted", "reweighted inverse learner, listing", chains, example)
