@@ -2,9 +2,9 @@
 millisecond.
 
 Each loop is timed with and without the recorder, turn by turn, and the fastest turns are compared: others are slower by
-what else the machine does meanwhile. In a turn of the largest network's a shard is written, too. A recording stays
-open over all of its turns: beginning and closing one, and writing the first shard, which has things to import, takes
-some tenths of a second, once.
+what else the machine does meanwhile. Every turn of the largest network's has a shard or more that is written; those of
+smaller ones are so rare that the fastest turn has none. A recording stays open over all of its turns: beginning and
+closing one, and writing the first shard, which has things to import, takes some tenths of a second, once.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from benchmarks.figures import keep
 from onlooker.observe.record.optax import Recorder
 from onlooker.observe.record.torch import record
 
-STEPS, TURNS = 1600, 18
+STEPS, TURNS = 3200, 9
 SLOW = 1e-3
 
 Loop = tuple[Callable[[int], None], Callable[[], None]]
@@ -108,11 +108,11 @@ def _plain_loop(parameters: int, wait: float, folder: str | None) -> Loop:
 
 def _seconds(make: Make, parameters: int, wait: float) -> tuple[float, float]:
     """Per step, without and with the recorder."""
-    steps = STEPS if not wait else STEPS // 4
+    steps, turns = (STEPS, TURNS) if not wait else (STEPS // 2, TURNS // 2)
     with tempfile.TemporaryDirectory() as folder:
         loops = [make(parameters, wait, place) for place in (None, folder)]
         times: list[list[float]] = [[], []]
-        for _ in range(TURNS):
+        for _ in range(turns):
             for (loop, _), found in zip(loops, times, strict=True):
                 began = time.perf_counter()
                 loop(steps)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -104,6 +105,8 @@ def test_parameters_of_every_kind(tmp_path, shared, holes):
     for _ in range(3):
         optimizer.zero_grad()
         loss = half.sum() + (turned**2).sum() + rows(torch.tensor([1])).sum()
+        if not points:
+            loss = loss + 5 * idle.sum()
         loss.backward(create_graph=True)
         points.append(torch.cat([parameter.detach().float().reshape(-1) for parameter in parameters]).numpy())
         optimizer.step()
@@ -114,8 +117,24 @@ def test_parameters_of_every_kind(tmp_path, shared, holes):
     seen = onlooker.read_log(tmp_path)
     assert np.array_equal(seen.points, points)
     assert np.array_equal(seen.gradients[:, :8], -np.hstack([np.ones((3, 2)), 2 * seen.points[:, 2:8]]))
-    assert not holes or np.array_equal(seen.gradients[:, 8:], [[0, 0, -1, -1, 0, 0, 0]] * 3)
+    assert not holes or np.array_equal(seen.gradients[:, 8:], [[0, 0, -1, -1, 0, 0, idle] for idle in (-5, 0, 0)])
     assert not any(place.requires_grad for places in recording._places for place in places)
+
+
+def test_a_parameter_of_another_shape_is_not_written(tmp_path):
+    point = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([point], lr=0.1)
+
+    def step(place):
+        point.grad, point.data = None, place
+        (point**2).sum().backward()
+        optimizer.step()
+
+    with record(optimizer, tmp_path):
+        step(torch.zeros(3))
+        with pytest.warns(onlooker.OnlookerWarning, match="another shape than at first"):
+            step(torch.full((1,), 7.0))
+    assert np.array_equal(onlooker.read_log(tmp_path).points, [[0, 0, 0]])
 
 
 def test_some_parameters_or_some_directions(tmp_path):
@@ -135,17 +154,26 @@ def test_some_parameters_or_some_directions(tmp_path):
         train(*RULES["sgd"], hook=lambda optimizer, _: record(optimizer, chosen, parameters=[torch.zeros(3)]))
 
 
-def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch):
-    def full(*_):
+@pytest.mark.parametrize("when", ["writing", "bringing it to the disk", "naming"])
+def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch, when):
+    def full(*given, **_):
+        if when == "writing":
+            given[1].write(b"half a shard")
         raise OSError("no space left")
 
-    monkeypatch.setattr(writer, "_publish", full)
+    place, name = {
+        "writing": (pyarrow.parquet, "write_table"),
+        "bringing it to the disk": (writer.os, "fsync"),
+        "naming": (writer, "_publish"),
+    }[when]
+    monkeypatch.setattr(place, name, full)
     with pytest.warns(onlooker.OnlookerWarning, match="recording has stopped"):
         points, _ = train(
             *RULES["sgd"],
             hook=lambda optimizer, _: record(optimizer, onlooker.LogWriter(tmp_path, rows=5)),
         )
     assert np.array_equal(points, train(*RULES["sgd"])[0])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_disk_that_is_full_stops_all_who_share_it_and_no_training(tmp_path, monkeypatch):

@@ -73,7 +73,8 @@ def neighbours(position: Array, point: Array, kernel: Kernel, bandwidth: float) 
     log_weight = kernel.log_at(scaled, dim) - kernel.log_at(jnp.zeros_like(scaled[0]), dim)
     top = jnp.max(log_weight)
     reached = top > -jnp.inf
-    relative = jnp.where(reached, jnp.exp(log_weight - jnp.where(reached, top, 0)), 0)
+    # Once: a CPU would take the exponentials again for every sum of them.
+    relative = lax.optimization_barrier(jnp.where(reached, jnp.exp(log_weight - jnp.where(reached, top, 0)), 0))
     total = jnp.where(reached, jnp.sum(relative), 1)
     ess = jnp.where(reached, total * total / jnp.maximum(jnp.sum(relative * relative), 1e-30), 0)
     return Neighbours(relative, total, top + jnp.log(total), ess, jnp.sqrt(jnp.min(squared)))

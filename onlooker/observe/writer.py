@@ -320,7 +320,7 @@ class LogWriter:
         hidden = self.folder / f".writing-{uuid.uuid4().hex}"
         try:
             # Arrow's own file: one of Python's would stop the learner at every page.
-            with pa.OSFile(str(hidden), "wb") as file:
+            with pa.OSFile(os.fsencode(hidden), "wb") as file:
                 pyarrow.parquet.write_table(
                     table,
                     file,

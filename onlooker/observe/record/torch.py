@@ -92,14 +92,16 @@ class Recording:
         self._gradients = np.empty_like(self._points)
         self._first = self._points[0], self._gradients[0]
         # Of each row, where each parameter goes, and then each gradient: all are copied by one call.
-        self._places = [
-            [
-                part.view_as(tensor)
-                for numbers in row
-                for part, tensor in zip(numbers.split(sizes), self.parameters, strict=True)
+        with torch.inference_mode(False):
+            self._places = [
+                [
+                    part.view_as(tensor)
+                    for numbers in row
+                    for part, tensor in zip(numbers.split(sizes), self.parameters, strict=True)
+                ]
+                for row in zip(torch.from_numpy(self._points), torch.from_numpy(self._gradients), strict=True)
             ]
-            for row in zip(torch.from_numpy(self._points), torch.from_numpy(self._gradients), strict=True)
-        ]
+        self._shapes = [tensor.shape for tensor in self.parameters]
         self._count = self._steps = 0
         self.log.check_dimension(size if projection is None else projection.dim)
         # Schedulers leave a mark on the groups: then there is no one rate.
@@ -142,6 +144,8 @@ class Recording:
     def _write(self) -> None:
         places = self._places[self._count]
         try:
+            if [tensor.shape for tensor in self.parameters] != self._shapes:
+                raise ValueError("a parameter has another shape than at first; record it anew.")
             try:
                 shown = [tensor.data for tensor in self.parameters]
                 torch._foreach_copy_(places, shown + [tensor.grad.data for tensor in self.parameters])
