@@ -88,7 +88,12 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
 
     one_stream = independent(reward, DENSITY, shared=True)
     for form, name, length, accept in (
-        ("second", "passive, second form", Length(50), {"d1": at_most(0.06), "d2": at_most(0.07)}),
+        (
+            "second",
+            "passive, second form",
+            Length(50, quick_chains=200, quick_steps=1_000_000),
+            {"d1": at_most(0.06), "d2": at_most(0.07)},
+        ),
         (
             "second as printed",
             "passive, second form as printed",
@@ -109,14 +114,14 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
 
 
 def _one_stream(example: Example) -> Row:
-    """Six seeds of 50 chains (quickly: three of 75), each seed on one stream of its own."""
+    """Six seeds of 50 chains (quickly: three of 100), each seed on one stream of its own."""
     count = 3 if example.quick else 6
     learner, stream = passive(DENSITY, **TEXT), independent(example.reward, DENSITY, shared=True)
     seeds = [
         example.watch(
             learner,
             stream,
-            Length(50, quick_chains=75),
+            Length(50, quick_chains=100),
             f"passive, one stream, seed {number + 1} of {count}",
             seed=example.seed + 1000 * (number + 1),
         )
