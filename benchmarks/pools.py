@@ -5,8 +5,7 @@
 
 Rates are of the second of two runs, with nothing to compile. Of shared pools there are three: all that `run` does, the
 drawing of the pools and the counting in it; the learner's step alone, on one pool; and, for scale, two matrix products
-with a softmax between them. The shape of the data is a9a's; its content does not
-matter here and is drawn at random.
+with a softmax between them. The shape of the data is a9a's; its content does not matter here and is drawn at random.
 """
 
 import argparse

@@ -75,7 +75,7 @@ PROMISES = (
     Promise("Spine", "`onlooker demo` in ≤ 20 s", "onlooker demo", in_time(20, "demo")),
     Promise("Spine", "Example 1: every row within, must-fail rows too", ROWS.format("bayes"), rows("bayes")),
     Promise("Spine", "in ≤ 10 minutes", ROWS.format("bayes"), in_time(600, *full("bayes"))),
-    Promise("Spine", "under 2 GB", ROWS.format("bayes"), in_memory(1.86, "bayes-0")),
+    Promise("Spine", "under 2 GB", ROWS.format("bayes"), in_memory(1.86, *full("bayes"))),
     Promise("Spine", "`bayes --quick` in ≤ 60 s", "onlooker reproduce bayes --quick", in_time(60, "bayes-quick")),
     Promise("Spine", "Example 1b: every row within", ROWS.format("posterior"), rows("posterior")),
     Promise(

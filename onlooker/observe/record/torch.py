@@ -147,12 +147,12 @@ class Recording:
             if [tensor.shape for tensor in self.parameters] != self._shapes:
                 raise ValueError("a parameter has another shape than at first; record it anew.")
             try:
-                shown = [tensor.data for tensor in self.parameters]
-                torch._foreach_copy_(places, shown + [tensor.grad.data for tensor in self.parameters])
+                points = [tensor.data for tensor in self.parameters]
+                torch._foreach_copy_(places, points + [tensor.grad.data for tensor in self.parameters])
             except (AttributeError, TypeError, RuntimeError):
                 # A gradient is missing, or sparse.
-                shown = [one for tensor in self.parameters for one in (tensor, tensor.grad)]
-                for place, numbers in zip(places, shown[::2] + shown[1::2], strict=True):
+                gradients = [tensor.grad for tensor in self.parameters]
+                for place, numbers in zip(places, [*self.parameters, *gradients], strict=True):
                     _copy(numbers, place)
             if self._straight and self.log.fill(*self._first, self._sign, self.agent, self._steps):
                 self._steps += 1
