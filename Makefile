@@ -1,4 +1,4 @@
-# Every target sets itself up: a virtual environment in .venv, the package in it, then the job.
+# Every target installs what it needs into .venv, then runs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,58 +38,59 @@ $(VENV)/learners: $(VENV)/core constraints-test.txt
 	$(PIP) -c constraints-test.txt -e '.[rl]'
 	touch $@
 
-demo: $(VENV)/core          ## the main job, with a picture, in out/demo
+demo: $(VENV)/core          ## reconstruct a simulated reward, with a picture in out/demo
 	$(BIN)/onlooker demo --out out/demo
 
-watch: $(VENV)/page         ## the live page, on simulated learners, until Ctrl-C
+watch: $(VENV)/page         ## the live page with simulated learners, until Ctrl-C
 	$(BIN)/onlooker watch --demo
 
-test: $(VENV)/tools         ## what CI runs
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
-	@echo "The page was not opened in a browser: that is make test-browser."
+test: $(VENV)/tools         ## the tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	@echo "make test-browser tests the page in a browser."
 
-test-browser: $(VENV)/browser  ## the page and the report in a real Chromium, which it installs from Debian
+test-browser: $(VENV)/browser  ## test the page and the report in a real Chromium, installed from Debian
 	command -v chromium > /dev/null
 	$(BIN)/python -m pytest -m browser
 
-screenshots: $(VENV)/browser   ## the page's pictures that the docs show, and how fast it is
+screenshots: $(VENV)/browser   ## the screenshots of the live page in the docs, and its speed
 	$(BIN)/python -m benchmarks.page --pictures docs/figures
 
-docs: $(VENV)/docs          ## the docs as a site, in out/site; a link that leads nowhere is an error
+docs: $(VENV)/docs          ## the docs as a site, in out/site; a broken link is an error
 	$(BIN)/mkdocs build
 	@! grep -rlE '<(script|link|img)[^>]* (src|href)="https?:' out/site --include='*.html'
 
 test-slow: $(VENV)/tools    ## the long statistical runs
 	$(BIN)/python -m pytest -m slow
 
-mutations: $(VENV)/tools    ## breaks the sources on purpose, and sees that the tests notice
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutations --json benchmarks/results/mutations.json --page docs/mutations.md
+mutations: $(VENV)/tools    ## break the sources on purpose, and check that the tests fail
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.support.mutations --json benchmarks/results/mutations.json --page docs/mutations.md
 
-lint: $(VENV)/tools         ## style, formatting, types
+lint: $(VENV)/tools         ## style, formatting, types, and which package may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(VENV)/tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/peers $(VENV)/browser  ## speed and accuracy beside what else there is: docs/benchmarks.md
+bench: $(VENV)/peers $(VENV)/browser  ## speed and accuracy compared with alternatives: docs/benchmarks.md
 	$(BIN)/python -m benchmarks.report
 
-promises: bench mutations    ## every promise and whether it holds: docs/promises.md (hours)
+promises: bench mutations    ## all promises and whether they hold: docs/promises.md (hours)
 	$(BIN)/python -m benchmarks.fresh --test
 	$(BIN)/python -m benchmarks.promises --run
 
-examples: $(VENV)/learners  ## real learners, recorded: CartPole and clients, with pictures in out/
+examples: $(VENV)/learners  ## record CartPole agents and clients, with pictures in out/
 	mkdir -p out
 	$(BIN)/python examples/cartpole.py out/cartpole.png
 	$(BIN)/python examples/clients.py out/clients.png
 
-figures: $(VENV)/learners   ## the pictures that the docs show
-	$(BIN)/python -m onlooker.paper.schematic docs/figures
+figures: $(VENV)/learners   ## the figures of the docs
+	$(BIN)/python -m tools.schematic docs/figures
 	$(BIN)/onlooker demo --out docs/figures
-	$(BIN)/python -m onlooker.paper.dimension docs/figures
+	$(BIN)/python -m tools.dimension docs/figures
 	$(BIN)/python examples/policies.py docs/figures/policies.png
 	$(BIN)/python examples/tracking.py docs/figures/tracking.png
 	$(BIN)/python examples/cartpole.py docs/figures/cartpole.png

@@ -1,19 +1,20 @@
-"""What one would use instead: how close to the reward, in how long, with how much memory.
+"""Alternatives to Onlooker: accuracy of R̂, seconds and memory of each.
 
     python -m benchmarks.alternatives [--quick]
 
-Every run is a process of its own, so that seconds (compilation included) and peak memory are its own. rms is that of
-R̂ − R over exact draws (a constant taken out); distance that of samples of exp(R̂) from exp(R): joint total variation on
-28 × 28 bins in two dimensions, W1 over 40 projections above; floor: the same for exact draws.
+Every run is its own process, so that its seconds (including compilation) and peak memory can be measured. *rms* is the
+root mean square of R̂ − R over exact draws, without the free constant. *distance* is that between samples of exp(R̂) and
+exp(R): joint total variation on 28 × 28 bins in two dimensions, W1 over 40 projections above. *floor* is the same
+distance for exact draws.
 
 * potential, replay: `onlooker.reconstruct`, no other options.
-* gradient-GP: exact Gaussian-process regression on derivative observations, squared exponential, its length by the
-  marginal likelihood; on as many observations as a matrix of 4000² holds, drawn at random.
-* Nadaraya–Watson: kernel regression on a grid, the potential by solving Poisson's equation; bandwidth by held-out rows.
-* round-and-integrate: the paper's remark: gradients averaged in cells of a grid, summed along its axes.
-* force inference: the StochasticForceInference package on the learners' paths (it looks at steps, not at gradients):
+* gradient-GP: exact Gaussian-process regression on derivative observations, squared exponential, length chosen by the
+  marginal likelihood; on a random subset that fits into a matrix of 4000².
+* Nadaraya–Watson: kernel regression on a grid, then Poisson's equation; held-out rows choose the bandwidth.
+* round-and-integrate: the paper's suggestion: gradients averaged in cells of a grid, summed along its axes.
+* force inference: the StochasticForceInference package on the learners' paths (it uses steps, not gradients):
   polynomials of degree 7 in two dimensions and 3 above, integrated along rays.
-* SGLD, true gradients: BlackJAX, asked at its own positions. The upper bound: nobody else is given that.
+* SGLD, true gradients: BlackJAX, with gradients at its own positions, which no other method has: an upper bound.
 """
 
 import argparse
@@ -37,8 +38,8 @@ import onlooker
 from benchmarks.figures import keep
 from benchmarks.targets import MOST_DRAWS, TARGETS, Target
 from benchmarks.unseen import joint_variation, projected_distance
-from onlooker.observe.observation import Observations
-from onlooker.observe.quality import held_out
+from onlooker.data.observations import Observations
+from onlooker.data.splits import held_out
 
 Value = Callable[[np.ndarray], np.ndarray]
 # Rows of the Gaussian process's matrix, and cells per axis of a grid.
@@ -57,7 +58,7 @@ NAMES = {2: "three wells", 5: "mixture, 5-D", 10: "mixture, 10-D", 30: "logistic
 def ours(method: str) -> Callable[[Target, Observations], tuple[Value | None, np.ndarray | None]]:
     def found(target: Target, seen: Observations) -> tuple[Value | None, np.ndarray | None]:
         result = onlooker.reconstruct(seen.points, seen.gradients, agents=seen.agents, times=seen.times, method=method)
-        known = result.potential is not None or result.estimate is not None
+        known = result.fitted.known
         return result.reward if known else None, result.samples.reshape(-1, target.dim)
 
     return found
@@ -206,7 +207,7 @@ def force_inference(target: Target, seen: Observations) -> tuple[Value, np.ndarr
 
 
 def true_gradients(target: Target, seen: Observations) -> tuple[None, np.ndarray]:
-    """As many gradients as were observed, asked for where the chains are, with the same noise."""
+    """The same number of gradients as was observed, with the same noise, at the chains' own positions."""
     import blackjax
 
     chains = 64

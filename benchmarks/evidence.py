@@ -1,8 +1,8 @@
-"""What was run to see whether promises hold, and what came of it: a file of benchmarks/results/evidence for each job.
+"""The results of the jobs that show whether promises hold: one file of benchmarks/results/evidence per job.
 
-A job is an example at a seed (``bayes-1``), its quick preset (``bayes-quick``), an example on a machine elsewhere
-(``bayes-1-h200``) or a set of tests (``slow``). What a job writes lies in out/promises; what counts of it is kept: the
-rows with what they accept, the tests that passed, seconds, memory, and the commit of the package.
+A job is an example at a seed (``bayes-1``), its quick preset (``bayes-quick``), an example on another machine
+(``bayes-1-h200``) or a set of tests (``slow``). It writes to out/promises. Kept are the rows with their accepted
+ranges, the tests that passed, seconds, memory, and the commit of the package.
 """
 
 import json
@@ -18,7 +18,7 @@ KEPT = RESULTS / "evidence"
 
 
 class Evidence:
-    """All that was measured: jobs, the figures of ``make bench``, and those of a GPU."""
+    """All measurements: jobs, the figures of ``make bench``, and those of a GPU."""
 
     def __init__(self) -> None:
         report = RESULTS / "report.json"
@@ -43,14 +43,14 @@ def jobs() -> dict[str, dict[str, Any]]:
 
 
 def keep(job: str, shared: bool = False, **found: Any) -> None:
-    """Keep what came of a job, instead of what came of it before; ``shared`` if others ran beside it."""
+    """Replace the stored result of a job; ``shared`` if other jobs ran at the same time."""
     about = {"commit": _commit(), **({"shared": True} if shared else {})}
     KEPT.mkdir(exist_ok=True)
     (KEPT / f"{job}.json").write_text(json.dumps({**about, **found}, indent=1, ensure_ascii=False) + "\n")
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
-    """Of each row what it accepts, and what it measured of that."""
+    """The accepted ranges of each row, and the metrics they apply to."""
     written = json.loads((folder / "metrics.json").read_text())
     if written.get("interrupted"):
         raise SystemExit(f"{folder}: the example was interrupted; let it run to its end.")
@@ -67,7 +67,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def tests_in(report: Path) -> dict[str, Any]:
-    """Seconds of a JUnit file, and by file and name of a test how many cases passed, and how many failed."""
+    """Seconds of a JUnit file, and the numbers of passed and failed cases by file and test."""
     tree = ElementTree.parse(report)
     found: dict[str, dict[str, int]] = {"passed": {}, "failed": {}}
     for case in tree.iter("testcase"):
@@ -80,7 +80,7 @@ def tests_in(report: Path) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The last commit that changed the package, with a plus if it was changed since."""
+    """The last commit that changed the package, with a plus if it has uncommitted changes."""
 
     def git(*words: str) -> str:
         return subprocess.run(

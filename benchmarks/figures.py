@@ -1,6 +1,6 @@
-"""Figures that a benchmark prints, kept besides for docs/benchmarks.md and docs/promises.md.
+"""Stores the figures that a benchmark prints, for docs/benchmarks.md and docs/promises.md.
 
-One JSON object a line, added to the file that ONLOOKER_FIGURES names; without it nothing is kept.
+Appends one JSON object per line to the file named by ONLOOKER_FIGURES; without it nothing is stored.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""The README's commands as a stranger runs them: a fresh clone, a new environment, an empty package cache.
+"""The README's commands as a new user runs them: a fresh clone, a new environment, an empty package cache.
 
     python -m benchmarks.fresh [--test] [--pythons python3.11 python3.12 python3.13]
 
-Seconds of ``make demo`` from nothing, of the same in a second clone with the packages cached, and, with --test, of
-``make test``; kept in benchmarks/results/fresh.json beside those of other Pythons, and the results of the tests as
-evidence. What is not committed is not in a clone.
+Measures the seconds of ``make demo`` in a fresh clone, in a second clone with cached packages and, with --test, of
+``make test``. They are stored in benchmarks/results/fresh.json for each Python version, and the results of the tests as
+evidence. A clone has committed files only.
 """
 
 import argparse
@@ -23,7 +23,7 @@ RESULTS = evidence.RESULTS / "fresh.json"
 
 
 def made(target: str, python: str, folder: Path, cache: Path, **settings: str) -> float:
-    """Seconds of a target in a new clone; what it printed is shown if it fails."""
+    """Seconds of a target in a new clone; its output is shown if it fails."""
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     data = {"ONLOOKER_DATA": os.environ["ONLOOKER_DATA"]} if "ONLOOKER_DATA" in os.environ else {}
     home = {"PATH": os.environ["PATH"], "HOME": str(folder), "PIP_CACHE_DIR": str(cache), **data}
@@ -40,7 +40,7 @@ def made(target: str, python: str, folder: Path, cache: Path, **settings: str) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--test", action="store_true")
+    parser.add_argument("--test", action="store_true", help="also run make test")
     parser.add_argument("--pythons", nargs="+", default=["python3.11", "python3.12", "python3.13"])
     given = parser.parse_args()
     found = []

@@ -1,10 +1,10 @@
-"""What an accelerator makes of it: `passive` on up to a million chains, fused and not; pools; `potential`.
+"""Speed on an accelerator: `passive` on up to a million chains, fused and not; pools; `potential`.
 
     python -m benchmarks.gpu [--json FILE]
 
-Picoseconds per chain-step and microseconds per step are of the fastest of three runs, with nothing to compile; "first"
-is the whole first run, compilation included. Both loops make the same steps on the same noise: how far their samples
-are apart is printed, too. On a CPU it prints little, and slowly.
+Picoseconds per chain-step and microseconds per step are those of the fastest of three compiled runs; "first" is the
+first run, including compilation. Both loops take the same steps on the same noise, and the largest difference of their
+samples is printed. On a CPU only small cases are run.
 """
 
 import argparse
@@ -19,14 +19,14 @@ import numpy as np
 
 import onlooker
 from benchmarks.pools import LARGE, shared_pools
-from onlooker import engine
-from onlooker.density import standard_normal
+from onlooker.core.density import standard_normal
+from onlooker.data.observations import Observations
+from onlooker.data.stream import recorded
+from onlooker.engine import loop as engine
+from onlooker.engine.run import run
 from onlooker.inverse import passive
-from onlooker.observe.observation import Observations
-from onlooker.observe.stream import recorded
-from onlooker.run import run
 
-# Chains, and steps that take about a second of an H200.
+# Numbers of chains, and of steps that take about a second on an H200.
 SIZES = {1 << 20: 1 << 17, 1 << 17: 1 << 19, 17_408: 1 << 20, 1024: 1 << 20}
 STEP, WIDTH = 5e-4, 0.1
 FEWER = 8

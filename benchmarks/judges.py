@@ -1,6 +1,6 @@
-"""Judges of the evidence: each hands back a figure, and whether a promise about it holds.
+"""Judges of the evidence: each returns a figure, and whether the promise about it holds.
 
-A time counts if the job had the machine to itself, or if it was short enough even though others ran beside it.
+A time counts if no other job ran at the same time, or if it was short enough all the same.
 """
 
 import json
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.evidence import RESULTS, Evidence
-from tests.mutation_list import MUTATIONS
+from tests.support.mutation_list import MUTATIONS
 
 SEEDS = (0, 1, 2)
 PYTHONS = ("3.11", "3.12", "3.13")
 
-# What a judge hands back: the figure, and whether the promise holds; None where there is no evidence, or not enough.
+# What a judge returns: the figure, and whether the promise holds; None if there is not enough evidence.
 Verdict = tuple[str, bool | None]
 MISSING: Verdict = ("—", None)
 
 
 def rows(example: str) -> Callable[[Evidence], Verdict]:
-    """Every row of an example within its range, at every seed."""
+    """Every row of an example is within its range, at every seed."""
 
     def judge(evidence: Evidence) -> Verdict:
         found = {seed: evidence.rows(f"{example}-{seed}") for seed in SEEDS}
@@ -38,7 +38,7 @@ def _seeds(there: list[str]) -> str:
 
 
 def _everywhere(within: list[bool], there: int, wanted: int = len(SEEDS)) -> bool | None:
-    """One failure is enough to break a promise, one seed (or Python) not enough to keep it."""
+    """One failure breaks a promise; one seed (or Python version) is not enough to keep it."""
     return None if all(within) and there < wanted else all(within)
 
 
@@ -59,7 +59,7 @@ def measured(example: str, like: str, *metrics: str) -> Callable[[Evidence], Ver
 
 
 def in_time(limit: float, *jobs: str) -> Callable[[Evidence], Verdict]:
-    """Every job; of a quick example its rows are judged, too."""
+    """Every job is fast enough; the rows of a quick example are judged, too."""
 
     def judge(evidence: Evidence) -> Verdict:
         found = {job: evidence.jobs[job] for job in jobs if "seconds" in evidence.jobs.get(job, {})}
@@ -74,14 +74,14 @@ def in_time(limit: float, *jobs: str) -> Callable[[Evidence], Verdict]:
 
 
 def _times(found: list[tuple[float, bool]], limit: float) -> Verdict:
-    """Seconds, each with whether the machine was shared meanwhile: too many of them then prove nothing."""
+    """Seconds, and whether the machine was shared: if it was, too long a time proves nothing."""
     shown = ", ".join(f"{seconds:.0f}{' beside other jobs' * shared}" for seconds, shared in found)
     telling = [seconds <= limit for seconds, shared in found if seconds <= limit or not shared]
     return f"{shown} s", all(telling) if telling else None
 
 
 def on_other_machines(machine: str) -> Callable[[Evidence], Verdict]:
-    """Every row of every example that was run on some machine elsewhere."""
+    """Every row of every example that was run on another machine."""
 
     def judge(evidence: Evidence) -> Verdict:
         found = [job for job in evidence.jobs if job.endswith(f"-{machine}")]
@@ -103,7 +103,7 @@ def in_memory(limit: float, *jobs: str) -> Callable[[Evidence], Verdict]:
 
 
 def example_2_in_time(limit: float, ours: bool) -> Callable[[Evidence], Verdict]:
-    """Each fit of our own, or all rows of the paper together, at each seed."""
+    """Each of our own fits, or all rows of the paper together, at each seed."""
 
     def judge(evidence: Evidence) -> Verdict:
         found = []
@@ -122,7 +122,7 @@ def full(example: str) -> tuple[str, ...]:
 
 
 def passed(suite: str, *names: str) -> Callable[[Evidence], Verdict]:
-    """All tests whose file or name has one of some words in it."""
+    """All tests whose file or name contains one of the words."""
 
     def judge(evidence: Evidence) -> Verdict:
         good, bad = (
@@ -137,7 +137,7 @@ def passed(suite: str, *names: str) -> Callable[[Evidence], Verdict]:
 def bound(
     metric: str, limit: float, above: bool, what: str, unit: str = "", **like: Any
 ) -> Callable[[Evidence], Verdict]:
-    """A benchmark's figures, all of them above a limit, or below it."""
+    """All figures of a benchmark are above a limit, or below it."""
 
     def judge(evidence: Evidence) -> Verdict:
         found = [one[metric] for one in evidence.figures(what, **like)]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.logs [observations]
 
-Every job runs in a process of its own, so that its peak memory is its own.
+Every job is its own process, so that its peak memory can be measured.
 """
 
 import resource
@@ -24,7 +24,7 @@ AGENT = 100
 def write(folder: str, count: int) -> str:
     random = np.random.default_rng(0)
     spent = 0.0
-    with onlooker.LogWriter(folder, optimiser="sgd") as log:
+    with onlooker.LogWriter(folder, optimizer="sgd") as log:
         for first in range(0, count, AT_ONCE):
             points = random.standard_normal((AT_ONCE, 2), np.float32)
             noise = random.standard_normal(points.shape, np.float32)
@@ -43,7 +43,7 @@ def read(folder: str, count: int) -> str:
 
 
 def inspect(folder: str, count: int) -> str:
-    from onlooker.inspection import inspect_log
+    from onlooker.reconstruction.inspect_log import inspect_log
 
     log = onlooker.open_log(folder)
     found = inspect_log(log, log.read())

@@ -1,9 +1,9 @@
-"""The live page in a real Chromium, which shares two cores with it: observations a second, pictures a second, bytes.
+"""The live page in a real Chromium that shares two cores with it: observations, pictures and bytes per second.
 
     python -m benchmarks.page [--seconds 20] [--pictures docs/figures]
 
-Counted in the browser: how often R̂ was drawn anew, how often the learners' points were, and what came over the socket.
-With --pictures the pages that were measured are kept as pictures, and one of five dimensions.
+The browser counts how often R̂ and the learners' points were redrawn, and the bytes received over the socket. With
+--pictures, screenshots of these pages are saved, and of one in five dimensions.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import numpy as np
 
 import onlooker
 from benchmarks.figures import keep
-from tests.browser import chromium, watching
+from tests.support.browser import chromium, watching
 
 COUNT = """() => {
   const document = Bokeh.documents[0], counts = {rewards: 0, points: 0}
@@ -30,8 +30,8 @@ COUNT = """() => {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of each measurement")
+    parser.add_argument("--pictures", type=Path, help="folder for screenshots")
     given = parser.parse_args()
     print(f"{'source':<34} {'observations/s':>15} {'R̂/s':>8} {'updates/s':>10} {'kB/s':>6}")
     pictures = None if given.pictures is None else given.pictures.resolve()

@@ -1,13 +1,13 @@
-"""Policy gradients and chains on policies: bias, noise and cost; coordinates; who gets stuck; speed.
+"""Policy gradients and chains on policies: bias, noise and cost; coordinates; stuck agents; speed.
 
     python -m benchmarks.policies [--only estimators]
 
-estimators: at a place on the ridge of the paper's CMDP (penalty 1e5, paths of 1000 steps): bias in standard errors of
+estimators: at a point on the ridge of the paper's CMDP (penalty 1e5, paths of 1000 steps): bias in standard errors of
 100 000 estimates, deviation·√steps, and seconds for 1e5 estimates, with two batches and with one.
 coordinates: steps of exact gradient ascent from the same 200 policies until R is within 1 of the best that any reached,
-at the best of several learning rates, by angles and by logits.
+at the best of several learning rates, for angles and for logits.
 stuck: the share of 300 exact agents that end below the best of them, with the constraints and without.
-speed: the listing's loop, one chain and a hundred, beside the 1250 iterations a second of GNU Octave on two such cores.
+speed: the listing's loop with one and a hundred chains, relative to GNU Octave's 1250 iterations a second.
 """
 
 import argparse
@@ -21,11 +21,11 @@ import optax
 from scipy.optimize import brentq
 
 from benchmarks.figures import keep
-from onlooker.coordinates import Coordinates, softmax, spherical
-from onlooker.learners.cmdp import CMDP, five_states, two_states
-from onlooker.learners.policy_gradient import PolicyGradient, Score, Spsa, WeakDerivative, assess
+from onlooker.core.policies import Coordinates, softmax, spherical
+from onlooker.engine.run import OnlookerWarning, run
 from onlooker.paper.ridge_tour import listing_learner, listing_pools
-from onlooker.run import OnlookerWarning, run
+from onlooker.simulation.cmdp import CMDP, five_states, two_states
+from onlooker.simulation.policy_gradient import PolicyGradient, Score, Spsa, WeakDerivative, assess
 
 OCTAVE = 1250
 ESTIMATES = 100_000

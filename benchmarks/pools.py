@@ -1,11 +1,11 @@
-"""Example 2's loops and large shared pools: what a step costs, beside the paper's listing written in NumPy.
+"""The cost of a step in Example 2's loops and on large shared pools, relative to the paper's listing in NumPy.
 
     python -m benchmarks.pools                  # one chain on a9a's reward, then shared pools, on this CPU
     python -m benchmarks.pools --accelerator    # 1024 chains on one pool of 65 536 in 124 dimensions
 
-Rates are of the second of two runs, with nothing to compile. Of shared pools there are three: all that `run` does, the
-drawing of the pools and the counting in it; the learner's step alone, on one pool; and, for scale, two matrix products
-with a softmax between them. The shape of the data is a9a's; its content does not matter here and is drawn at random.
+Rates are those of the second of two runs, which is compiled. Shared pools have three: of `run` as a whole, with the
+drawing of pools and the counting; of the learner's step alone, on one pool; and, for scale, of two matrix products with
+a softmax between them. The data have a9a's shape and random content, which does not affect the speed.
 """
 
 import argparse
@@ -20,14 +20,15 @@ from jax import Array, lax
 
 from benchmarks.figures import keep
 from onlooker import run
-from onlooker.density import standard_normal
-from onlooker.inverse import active, classical, listing_reset, multikernel
+from onlooker.core.density import standard_normal
+from onlooker.data.observations import Observation
+from onlooker.inverse import active, classical, multikernel
 from onlooker.inverse.base import InverseLearner
-from onlooker.learners.agents import independent_pools, questions
-from onlooker.learners.logistic import Logistic
-from onlooker.learners.shortcut import nearest_of_pools
-from onlooker.observe.observation import Observation
-from onlooker.paper.letter import steps_until_nan
+from onlooker.paper.listing import listing_multikernel, listing_reset
+from onlooker.paper.listing_arithmetic import steps_until_nan
+from onlooker.simulation.agents import independent_pools, questions
+from onlooker.simulation.logistic import Logistic
+from onlooker.simulation.nearest_pools import nearest_of_pools
 
 Step = Callable[[Array, Observation], Array]
 
@@ -63,10 +64,10 @@ def one_chain() -> None:
     rows = {
         "the listing's loop in NumPy": numpy,
         "multikernel, every pool drawn": seconds_per_step(
-            multikernel(**LISTING), independent_pools(reward, density, POOL, shared=True), 40_000
+            listing_multikernel(**LISTING), independent_pools(reward, density, POOL, shared=True), 40_000
         ),
         "multikernel, nearest 4 of the pool (shortcut)": seconds_per_step(
-            multikernel(**LISTING), nearest_of_pools(reward, POOL), 200_000
+            listing_multikernel(**LISTING), nearest_of_pools(reward, POOL), 200_000
         ),
         "classical": seconds_per_step(classical(step_size=1e-2), questions(reward), 2_000_000),
         "active": seconds_per_step(active(step_size=1e-2, spread=0.1), questions(reward), 1_000_000),
@@ -77,7 +78,7 @@ def one_chain() -> None:
 
 
 def shared_pools(cases: list[tuple[int, int, int]]) -> list[dict[str, float]]:
-    """Print what a step costs of so many chains, on pools of that size, over so many steps; and hand it back."""
+    """Print and return the cost of a step, for each number of chains, pool size and number of steps."""
     found = []
     reward = rows_like_a9a()
     learner = multikernel(step_size=1e-3, bandwidth=1.0)
@@ -102,7 +103,7 @@ def _steps_of(learner: InverseLearner) -> Step:
     def step(positions: Array, pool: Observation) -> Array:
         noise = jnp.zeros((1, *positions.shape))
         moved, info = jax.vmap(learner.step, in_axes=(-1, None, -1), out_axes=-1)(positions, pool, noise)
-        # What is told of the step is worked out, too.
+        # The step's info is computed as well.
         return moved + 1e-20 * sum(info)
 
     return step
@@ -114,14 +115,14 @@ def _plain_products(positions: Array, pool: Observation) -> Array:
 
 
 def seconds_of(step: Step, chains: int, size: int, steps: int) -> float:
-    """Per step of many, one after the other, on one pool that each looks at anew."""
+    """Seconds per step, over many steps on one pool."""
     generator = np.random.default_rng(0)
     points = jnp.asarray(generator.standard_normal((size, DIM), dtype=np.float32))
     pool, start = Observation(points, -points), jnp.zeros((DIM, chains))
 
     @jax.jit
     def loop(start: Array, pool: Observation) -> Array:
-        # Together with where the chains are: what depends on the pool alone would be reckoned once, before the loop.
+        # The barrier keeps XLA from moving what depends on the pool alone out of the loop.
         return lax.fori_loop(0, steps, lambda _, now: step(*lax.optimization_barrier((now, pool))), start)
 
     seconds = []
@@ -134,7 +135,7 @@ def seconds_of(step: Step, chains: int, size: int, steps: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--accelerator", action="store_true")
+    parser.add_argument("--accelerator", action="store_true", help="large shared pools only")
     warnings.simplefilter("ignore")
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}\n")
     if parser.parse_args().accelerator:

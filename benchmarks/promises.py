@@ -1,11 +1,11 @@
-"""What was promised, the command that shows it, the figure it gave, and whether that holds: docs/promises.md.
+"""Writes docs/promises.md: every promise, the command that shows it, the measured figure, and whether it holds.
 
-    python -m benchmarks.promises             # the table, from the evidence there is; the page from the table
-    python -m benchmarks.promises --run       # ``make promises``: what is missing of it first, hours on two cores
-    python -m benchmarks.promises --run bayes-1 slow [--shared]     # these anew; other jobs run beside them
-    python -m benchmarks.promises --add bayes-1-h200                # what `onlooker reproduce` wrote on another machine
+    python -m benchmarks.promises             # prints the table and writes the page, from stored evidence
+    python -m benchmarks.promises --run       # ``make promises``: first runs missing jobs, for hours
+    python -m benchmarks.promises --run bayes-1 slow [--shared]     # runs these again; --shared: beside other jobs
+    python -m benchmarks.promises --add bayes-1-h200                # adds results of another machine
 
-The evidence is kept by benchmarks/evidence.py and judged by benchmarks/judges.py.
+benchmarks/evidence.py stores the evidence, benchmarks/judges.py judges it.
 """
 
 import argparse
@@ -46,9 +46,16 @@ from benchmarks.judges import (
 PAGE = ROOT / "docs" / "promises.md"
 EXAMPLES = ("bayes", "posterior", "logistic", "cmdp", "tracking")
 TESTS = {
-    "tests": ["-n", "2", "--dist", "loadscope"],
-    # Without the examples in full, which are jobs of their own.
-    "slow": ["-m", "slow", "-n", "2", "--deselect", "tests/test_paper.py::test_every_row_is_within_its_range[full"],
+    "tests": ["-n", "2", "--dist", "worksteal"],
+    # Without the full examples, which are separate jobs.
+    "slow": [
+        "-m",
+        "slow",
+        "-n",
+        "2",
+        "--deselect",
+        "tests/paper/test_paper.py::test_every_row_is_within_its_range[full",
+    ],
     "browser": ["-m", "browser"],
 }
 JOBS = {
@@ -102,11 +109,11 @@ PROMISES = (
     Promise(
         "Spine",
         "Updates equal their formulas; laws, orders, mutations",
-        "pytest tests/test_inverse.py tests/test_laws.py",
+        "pytest tests/inverse/test_inverse.py tests/inverse/test_laws.py",
         passed("tests", "test_inverse::", "test_laws"),
     ),
-    Promise("Spine", "Bad input: a sentence, exit code 2", "pytest tests/test_cli.py", passed("tests", "test_cli::")),
-    # Pools and questions.
+    Promise("Spine", "Bad input: clear error, exit code 2", "pytest tests/test_cli.py", passed("tests", "test_cli::")),
+    # Pools and queries.
     Promise("Pools", "Example 2 (a9a, N = 124): every row within", ROWS.format("logistic"), rows("logistic")),
     Promise(
         "Pools", "in ≤ 15 minutes for the paper's rows", ROWS.format("logistic"), example_2_in_time(900, ours=False)
@@ -128,7 +135,7 @@ PROMISES = (
     ),
     Promise(
         "Pools",
-        "shortcut simulator near the 4.6 µs that were seen",
+        "shortcut simulator near the 4.6 µs once measured",
         "python -m benchmarks.pools",
         bound(
             "us", 4.6, False, "one chain, 124 dimensions", " µs", who="multikernel, nearest 4 of the pool (shortcut)"
@@ -136,14 +143,14 @@ PROMISES = (
     ),
     Promise(
         "Pools",
-        "multikernel on an H200, 1024 chains × 65 536 × 124: a step in the 1.1 ms that plain products took",
+        "multikernel on an H200, 1024 chains × 65 536 × 124: a step as fast as plain products, 1.1 ms",
         "python -m benchmarks.gpu",
         pools_on_gpu,
     ),
     Promise(
         "Pools",
         "Weights, limits, permutations, empty pools",
-        "pytest tests/test_pools.py tests/test_active.py",
+        "pytest tests/inverse/test_pools.py tests/inverse/test_active.py",
         passed("tests", "test_pools::", "test_active::"),
     ),
     # Our own.
@@ -181,8 +188,8 @@ PROMISES = (
     ),
     Promise(
         "Our own",
-        "Bad data are noticed",
-        "pytest tests/test_quality.py tests/test_reconstruct.py",
+        "Bad data are detected",
+        "pytest tests/data/test_quality.py tests/reconstruction/test_reconstruct.py",
         passed("tests", "test_quality::", "test_reconstruct::"),
     ),
     # Policies.
@@ -192,8 +199,8 @@ PROMISES = (
     Promise(
         "Policies",
         "Exact figures to 1e-8, Jacobians to 1e-7",
-        "pytest tests/test_cmdp.py tests/test_coordinates.py",
-        passed("tests", "test_cmdp::", "test_coordinates::"),
+        "pytest tests/simulation/test_cmdp.py tests/core/test_policies.py",
+        passed("tests", "test_cmdp::", "test_policies::", "test_coordinates::"),
     ),
     Promise("Policies", "estimators within 3 s.e.; one batch is biased", "python -m benchmarks.policies", unbiased),
     Promise(
@@ -220,7 +227,7 @@ PROMISES = (
     Promise(
         "Tracking",
         "constant memory (to 20 MiB) over 1e7 observations",
-        "pytest -m slow tests/test_jumps.py",
+        "pytest -m slow tests/fit/test_jumps.py",
         passed("slow", "ten_million_observations"),
     ),
     # Real learners.
@@ -238,7 +245,7 @@ PROMISES = (
     ),
     Promise(
         "Real learners",
-        "every job on it under 2 GB",
+        "every job on that log under 2 GB",
         "python -m benchmarks.logs",
         bound("peak_gb", 2, False, "log", " GB"),
     ),
@@ -281,13 +288,13 @@ PROMISES = (
     Promise(
         "Real learners",
         "200 kills: nothing lost, every resume identical",
-        "pytest -m slow tests/test_checkpoint.py",
+        "pytest -m slow tests/storage/test_state_file.py",
         passed("slow", "test_killed"),
     ),
     Promise(
         "Real learners",
         "Recording changes nothing; logs, signs, bad files",
-        "pytest tests/test_record.py tests/test_log.py tests/test_iterates.py",
+        "pytest tests/data/test_record.py tests/data/test_log.py tests/data/test_iterates.py",
         passed("tests", "test_record::", "test_log::", "test_iterates::"),
     ),
     # The page.
@@ -300,12 +307,15 @@ PROMISES = (
     ),
     Promise(
         "Page",
-        "while R̂ is drawn anew ≥ 2 times a second",
+        "while R̂ is redrawn ≥ 2 times a second",
         "python -m benchmarks.page",
         bound("rewards", 2, True, "page", "/s"),
     ),
     Promise(
-        "Page", "loopback only", "pytest tests/test_live.py -k served", passed("tests", "is_served_to_this_machine")
+        "Page",
+        "loopback only",
+        "pytest tests/live/test_page.py -k served",
+        passed("tests", "is_served_to_this_machine"),
     ),
     # Proof.
     Promise("Proof", "every mutation is caught", "make mutations", mutations),
@@ -316,13 +326,16 @@ PROMISES = (
         passed("slow", "test_fuzz::"),
     ),
     Promise(
-        "Proof", "one suite of checks on every learner", "pytest tests/test_checks.py", passed("tests", "test_checks::")
+        "Proof",
+        "one suite of checks on every learner",
+        "pytest tests/test_testing.py",
+        passed("tests", "test_testing::", "test_checks::"),
     ),
     Promise("Proof", "`make test` in < 8 minutes", "make test", in_time(480, "tests")),
-    Promise("Proof", "all slow tests, beside the rows above", "make test-slow", passed("slow", "test")),
+    Promise("Proof", "all slow tests, besides the rows above", "make test-slow", passed("slow", "test")),
     Promise(
         "Proof",
-        "rows within on an H200, too",
+        "rows within on an H200",
         "onlooker reproduce posterior --seed 1",
         on_other_machines("h200"),
     ),
@@ -334,9 +347,9 @@ PROMISES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", nargs="*", choices=[*JOBS, *TESTS], metavar="JOB")
-    parser.add_argument("--shared", action="store_true")
-    parser.add_argument("--add", nargs="+", type=Path, default=[], metavar="FOLDER")
+    parser.add_argument("--run", nargs="*", choices=[*JOBS, *TESTS], metavar="JOB", help="jobs; default: missing ones")
+    parser.add_argument("--shared", action="store_true", help="other jobs run at the same time")
+    parser.add_argument("--add", nargs="+", type=Path, default=[], metavar="FOLDER", help="results to add")
     given = parser.parse_args()
     for folder in given.add:
         evidence.keep(folder.name, rows=evidence.rows_in(folder))
@@ -357,11 +370,11 @@ def page(table: list[tuple[Promise, str, bool | None]], counts: list[int], commi
     lines = [
         "# Promises",
         "",
-        "What the program is promised to do, the command that shows it, the figure of the last run, and whether it "
-        "holds: {} kept, {} not kept, {} not run, or not at all seeds.".format(*counts)
-        + " `make promises` runs all of it but the GPU's part, for hours, and writes this page; `python -m "
-        "benchmarks.promises` writes it from what was run, which is kept in benchmarks/results. Rows are of seeds 0, 1 "
-        f"and 2, times of two cores, the package of commit {', '.join(commits)}.",
+        "Every promise, the command that shows it, the figure of the last run, and whether it holds: "
+        "{} kept, {} not kept, {} not run or not run at all seeds.".format(*counts)
+        + " `make promises` runs everything except the GPU's part, which takes hours, and writes this page; `python -m "
+        "benchmarks.promises` writes it from stored results in benchmarks/results. Rows are those of seeds 0, 1 "
+        f"and 2, times those of two cores, and the package that of commit {', '.join(commits)}.",
         "",
         "| | promise | command | figure | holds |",
         "|---|---|---|---|---|",
@@ -379,7 +392,7 @@ def _word(figure: str, holds: bool | None) -> str:
 
 
 def carry_out(job: str, shared: bool) -> None:
-    """Run a job and keep what came of it; of an example or a demo that does not reach its end nothing."""
+    """Run a job and store its result; an example or a demo that does not finish has none."""
     folder = SCRATCH / job
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

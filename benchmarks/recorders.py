@@ -1,10 +1,9 @@
-"""What recording costs: microseconds per step, and the share of a loop that also does something else for a
-millisecond.
+"""The cost of recording: microseconds per step, and their share of a loop that also works for a millisecond.
 
-Each loop is timed with and without the recorder, turn by turn, and the fastest turns are compared: others are slower by
-what else the machine does meanwhile. Every turn of the largest network's has a shard or more that is written; those of
-smaller ones are so rare that the fastest turn has none. A recording stays open over all of its turns: beginning and
-closing one, and writing the first shard, which has things to import, takes some tenths of a second, once.
+Each loop is timed with and without the recorder, in alternation, and the fastest repetitions are compared: the others
+are slowed down by other work of the machine. Every repetition with the largest network writes at least one shard; with
+smaller networks shards are so rare that the fastest repetition has none. A recording stays open over all repetitions:
+opening and closing it, and writing the first shard, which imports libraries, takes some tenths of a second, once.
 """
 
 import itertools
@@ -20,8 +19,8 @@ import torch
 
 import onlooker
 from benchmarks.figures import keep
-from onlooker.observe.record.optax import Recorder
-from onlooker.observe.record.torch import record
+from onlooker.data.record.optax import Recorder
+from onlooker.data.record.torch import record
 
 STEPS, TURNS = 3200, 9
 SLOW = 1e-3
@@ -37,7 +36,7 @@ def _busy(seconds: float) -> None:
 
 
 def _layers(parameters: int) -> list[int]:
-    """A small network of about so many parameters."""
+    """A small network with about this number of parameters."""
     return [10, (parameters - 1) // 12, 1] if parameters > 50 else [parameters - 1, 1]
 
 
@@ -68,13 +67,13 @@ def _torch_loop(parameters: int, wait: float, folder: str | None, shared: bool =
 def _optax_loop(parameters: int, wait: float, folder: str | None) -> Loop:
     recorder = None if folder is None else Recorder(folder, agent=0)
     rule = optax.sgd(1e-4)
-    optimiser = rule if recorder is None else optax.chain(recorder.transformation, rule)
+    optimizer = rule if recorder is None else optax.chain(recorder.transformation, rule)
     point = jnp.ones(parameters)
-    state = optimiser.init(point)
+    state = optimizer.init(point)
 
     @jax.jit
     def step(point, state):
-        updates, state = optimiser.update(jax.grad(lambda x: jnp.sum(jnp.sin(x) ** 2))(point), state, point)
+        updates, state = optimizer.update(jax.grad(lambda x: jnp.sum(jnp.sin(x) ** 2))(point), state, point)
         return optax.apply_updates(point, updates), state
 
     def loop(steps: int) -> None:
@@ -107,7 +106,7 @@ def _plain_loop(parameters: int, wait: float, folder: str | None) -> Loop:
 
 
 def _seconds(make: Make, parameters: int, wait: float) -> tuple[float, float]:
-    """Per step, without and with the recorder."""
+    """Seconds per step, without and with the recorder."""
     steps, turns = (STEPS, TURNS) if not wait else (STEPS // 2, TURNS // 2)
     with tempfile.TemporaryDirectory() as folder:
         loops = [make(parameters, wait, place) for place in (None, folder)]

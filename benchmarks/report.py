@@ -1,10 +1,10 @@
-"""Every benchmark, one after the other, as one report: benchmarks/results/report.json and, from it, docs/benchmarks.md.
+"""Runs all benchmarks, and writes benchmarks/results/report.json and, from it, docs/benchmarks.md.
 
     python -m benchmarks.report                       # ``make bench``: all of them, most of an hour on two cores
-    python -m benchmarks.report --only throughput     # one part anew, the others as they were
-    python -m benchmarks.report --write               # the page alone, from the JSON
+    python -m benchmarks.report --only throughput     # runs one part again, keeps the others
+    python -m benchmarks.report --write               # writes only the page, from the JSON
 
-A GPU's figures are of ``python -m benchmarks.gpu --json benchmarks/results/h200.json``, on a machine that has one.
+The figures of a GPU come from ``python -m benchmarks.gpu --json benchmarks/results/h200.json`` on such a machine.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 @dataclass(frozen=True)
 class Part:
-    """A benchmark: its heading, what is to be seen in it, and the words after ``python -m benchmarks.``."""
+    """A benchmark: its heading, a description, and the words after ``python -m benchmarks.``."""
 
     title: str
     about: str
@@ -37,13 +37,13 @@ class Part:
 PARTS = {
     "throughput": Part(
         "Chains against BlackJAX, Numba and NumPy; chains and dimension",
-        "The peers see the same observations with the same kernel and count every position, too. "
-        "[Speed](speed.md) says why.",
+        "The peers see the same observations with the same kernel, and count every position. "
+        "[Speed](speed.md) explains the figures.",
         "throughput",
     ),
     "scaling": Part(
         "Cold start, compilation, memory; observations, dimension, pool size",
-        "Each row is a process of its own. *First* compiles, *again* does not.",
+        "Each row is its own process. *First* includes compilation, *again* does not.",
         "scaling",
     ),
     "pools": Part(
@@ -53,11 +53,11 @@ PARTS = {
     ),
     "unseen": Part(
         "Rewards it was not tuned on",
-        "`reconstruct(points, gradients)` without options; [comparison](comparison.md) has the meaning of the columns.",
+        "`reconstruct(points, gradients)` without options; [comparison](comparison.md) explains the columns.",
         "unseen",
     ),
     "alternatives": Part(
-        "What else one would use", "The same observations; a dash is what a method has not.", "alternatives --quick"
+        "Alternatives", "The same observations; a dash means that a method has no such result.", "alternatives --quick"
     ),
     "policies": Part(
         "Policy gradients", "Estimators, coordinates, agents that get stuck, the listing's loop.", "policies"
@@ -75,21 +75,21 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run; default: all")
+    parser.add_argument("--write", action="store_true", help="run nothing, write only the page")
     given = parser.parse_args()
     report = json.loads(REPORT.read_text()) if REPORT.exists() else {}
     for name in [] if given.write else given.only:
         print(f"\n== {PARTS[name].title}: python -m benchmarks.{PARTS[name].command}", flush=True)
         report[name] = measured(PARTS[name])
-        # What has been measured is kept, whatever becomes of the rest.
+        # Saved after every part, in case a later one fails.
         REPORT.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     PAGE.write_text(page(report, json.loads(GPU.read_text())))
     print(f"\n{REPORT.name} and {PAGE.name} are written")
 
 
 def measured(part: Part) -> dict[str, Any]:
-    """Run a benchmark, show what it prints, and keep that with its figures."""
+    """Run a benchmark, show its output, and return it with its figures."""
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder) / "figures"
         environment = {**os.environ, "ONLOOKER_FIGURES": str(figures), "PYTHONUNBUFFERED": "1"}
@@ -125,9 +125,10 @@ def page(report: dict[str, Any], gpu: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "`make bench` measures all of this and writes this page from benchmarks/results/report.json. Times are of "
-        + " and of ".join(sorted(machines))
-        + "; the ratios are what travels. [Promises](promises.md) holds the figures against what was promised.",
+        "`make bench` measures all of this and writes this page from benchmarks/results/report.json. Times are for "
+        + " and for ".join(sorted(machines))
+        + "; ratios carry over to other machines better than times. [Promises](promises.md) compares the figures with "
+        "what was promised.",
     ]
     for name, part in PARTS.items():
         if name in report:
@@ -142,7 +143,8 @@ def on_gpu(gpu: dict[str, Any]) -> list[str]:
     lines = [
         f"## On an accelerator: {gpu['device']}",
         "",
-        f"`python -m benchmarks.gpu`, JAX {gpu['jax']}: whole calls of `run`, the first of them included in *first*.",
+        f"`python -m benchmarks.gpu`, JAX {gpu['jax']}: complete calls of `run`; *first* is the first of them, "
+        "including compilation.",
         "",
         "| `passive`, N = 2, chains | ps per chain-step | plain loop | µs per step | plain loop | first, s |",
         "|---|---|---|---|---|---|",

@@ -1,10 +1,9 @@
-"""How it grows, and how it starts: seconds and peak memory over observations, dimensions and pool sizes.
+"""Cold start, and seconds and peak memory by number of observations, dimension and pool size.
 
     python -m benchmarks.scaling [--only start observations dimension pools]
 
-Every row is a process of its own, so that its memory is its own and what it compiles is compiled anew: "first" is what
-a user waits for, "again" the same call with nothing left to compile. Points are normal, twenty to an
-agent.
+Every row is its own process, so that its memory can be measured and it compiles everything: "first" is the time that a
+user waits, "again" the time of the same call once it is compiled. Points are normal, twenty per agent.
 """
 
 import argparse
@@ -71,14 +70,14 @@ def observer(rows: int, dim: int) -> dict[str, float]:
 
 
 def multikernel(pool: int, dim: int) -> dict[str, float]:
-    """256 chains; microseconds a step of the second run."""
+    """256 chains; microseconds per step of the second run."""
     import onlooker
 
     steps = max(64, min(20_000, 2_000_000 // pool))
     points, gradients, _ = watched(pool * steps if pool * steps < 4_000_000 else 4_000_000, dim)
     steps = len(points) // pool
     stream = onlooker.pooled(onlooker.recorded(onlooker.observe(points, gradients)), pool)
-    learner = onlooker.multikernel(step_size=1e-3, bandwidth=0.2)
+    learner = onlooker.inverse.multikernel(step_size=1e-3, bandwidth=0.2)
     found = timed(lambda: onlooker.run(learner, stream, chains=256, draws=16, thin=1))
     return {**found, "us_per_step": found["again"] / steps * 1e6}
 
@@ -140,7 +139,7 @@ PARTS = {part.__name__: part for part in (start, observations, dimension, pools)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS), help="parts to run; default: all")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:

@@ -1,4 +1,4 @@
-"""Rewards that no default was chosen with, their exact draws, and learners that climb them."""
+"""Rewards that were not used to choose any default, exact draws from them, and learners that climb them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.density import standard_normal
-from onlooker.learners.agents import simulate
-from onlooker.learners.logistic import Logistic
-from onlooker.learners.reward import NoisyReward
-from onlooker.observe.observation import Observations
-from onlooker.truth.reference import hamiltonian
+from onlooker.core.density import standard_normal
+from onlooker.data.observations import Observations
+from onlooker.simulation.agents import simulate
+from onlooker.simulation.exact.reference import hamiltonian
+from onlooker.simulation.logistic import Logistic
+from onlooker.simulation.reward import NoisyReward
 
 MOST_DRAWS = 50_000
 

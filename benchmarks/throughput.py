@@ -1,10 +1,9 @@
-"""Million chain-steps per second of `passive`, side by side with what else one could use. ``make bench``.
+"""Million chain-steps per second of `passive`, compared with alternatives. Part of ``make bench``.
 
-The peers see the same observations with the same Gaussian kernel, N = 2, one shared stream, and like Onlooker beside
-them count every position in a 40 × 40 histogram. Numba and NumPy run `passive`'s update; SGLD has unit noise, so
-BlackJAX gets the kernel-weighted gradient that goes with it, `reweighted`'s. Each is timed alone, compiled
-beforehand, and the best of a few runs counts; the ratios are what travels from one machine to another. Peers that
-are not installed are left out and said so.
+All see the same observations with the same Gaussian kernel, N = 2, on one shared stream, and count every position in a
+40 × 40 histogram. Numba and NumPy run the update of `passive`; SGLD has unit noise, so BlackJAX gets the gradient that
+matches it, weighted as in `reweighted`. Each is timed alone and compiled beforehand, and the best of a few runs
+counts. Ratios carry over to other machines better than rates. Peers that are not installed are reported as left out.
 """
 
 import time
@@ -14,18 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.figures import keep
-from onlooker.density import standard_normal
+from onlooker.core.density import standard_normal
+from onlooker.data.observations import Observations
+from onlooker.data.stream import recorded
+from onlooker.engine.accumulators import Grid, Marginals
+from onlooker.engine.run import run
 from onlooker.inverse import nonreversible, passive, reweighted
-from onlooker.observe.observation import Observations
-from onlooker.observe.stream import recorded
-from onlooker.reward.accumulate import Grid, Marginals
-from onlooker.run import run
 
 STEP, WIDTH, BINS, HALF = 5e-4, 0.1, 40, 3.0
 
 
 def best(function, repeat=3):
-    """Seconds of the fastest of a few calls, after one that compiles."""
+    """Seconds of the fastest of several calls, after one that compiles."""
     function()
     seconds = []
     for _ in range(repeat):
@@ -36,7 +35,7 @@ def best(function, repeat=3):
 
 
 def spread(dim):
-    """Of the points: in many dimensions such that π is near 1 at its middle and not too small to compute with."""
+    """The scale of the points: in many dimensions π is then near 1 at its centre, and not too small to compute."""
     return 1.0 if dim == 2 else 0.4
 
 

@@ -1,6 +1,6 @@
-"""What it costs to follow a reward that jumps, how soon a jump is noticed, and what a forgetting rate buys.
+"""The cost of following a reward that jumps, the delay of detection, and the effect of forgetting rates.
 
-`--only` picks parts: cost, delays, agents, forgetting, memory.
+`--only` chooses parts: cost, delays, agents, forgetting, memory.
 """
 
 import argparse
@@ -14,15 +14,15 @@ import numpy as np
 
 from benchmarks.figures import keep
 from onlooker import Observer
-from onlooker.density import standard_normal
+from onlooker.core.density import standard_normal
+from onlooker.core.distances import total_variation
+from onlooker.engine.accumulators import Grid
+from onlooker.engine.over_time import over_time
+from onlooker.engine.run import run
+from onlooker.fit.jumps.statistic import Jump
+from onlooker.fit.jumps.watch import JumpWatch
 from onlooker.inverse import passive, reweighted
-from onlooker.jump_watch import JumpWatch
-from onlooker.learners.agents import independent, record, simulate
-from onlooker.learners.mixture import Mixture
-from onlooker.learners.reward import NoisyReward
-from onlooker.learners.switching import Scheduled, Switching
-from onlooker.observe.jumps import Jump
-from onlooker.paper.tracking import (
+from onlooker.paper.jumping import (
     DENSITY,
     EVEN,
     GENERATOR,
@@ -30,20 +30,20 @@ from onlooker.paper.tracking import (
     RECOVERY,
     VARIANCE,
     clipped_density,
-    judge,
     jumping_pair,
 )
-from onlooker.reward.accumulate import Grid
-from onlooker.reward.distances import total_variation
-from onlooker.reward.over_time import over_time
-from onlooker.run import run
-from onlooker.truth.law import cells, exact_law
+from onlooker.paper.tracking_jumps import judge
+from onlooker.simulation.agents import independent, record, simulate
+from onlooker.simulation.exact.law import cells, exact_law
+from onlooker.simulation.mixture import Mixture
+from onlooker.simulation.reward import NoisyReward
+from onlooker.simulation.switching import Scheduled, Switching
 
 SETTINGS = {"step_size": 2e-3, "bandwidth": 0.1}
 
 
 def cost(seed: int) -> None:
-    """Microseconds per observation for 4000 chains that follow it, and for everything else that does."""
+    """Microseconds per observation for 4000 chains, the jump detector and the Observer."""
     print("4000 chains, one dimension, a reward that jumps (η = μ²)")
     one_path = Switching(jumping_pair(), GENERATOR, SETTINGS["step_size"] ** 2, EVEN).scheduled(10**7, seed)
     own = independent(Switching(jumping_pair(), GENERATOR, SETTINGS["step_size"] ** 2, EVEN), DENSITY)
@@ -61,7 +61,7 @@ def cost(seed: int) -> None:
         points = random.standard_normal((400_000, dim))
         gradients = random.standard_normal(points.shape) - points
         watch, observer = JumpWatch(dim), Observer(dim, forgetting="adaptive")
-        for title, learn in (("JumpWatch", watch.learn), ("Observer, the watch included", observer.learn_many)):
+        for title, learn in (("JumpWatch", watch.update), ("Observer, the watch included", observer.learn_many)):
             began = time.perf_counter()
             for first in range(0, len(points), 10_000):
                 learn(points[first : first + 10_000], gradients[first : first + 10_000])
@@ -83,8 +83,14 @@ def _shifted(jumps: int, dwell: int, size: float, seed: int) -> tuple[np.ndarray
     return points, -points + size * after + noise, tuple(dwell * (1 + jump) for jump in range(jumps))
 
 
+def _watched(rate: float, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
+    watch = JumpWatch(1, rate)
+    watch.update(points, gradients)
+    return list(watch.jumps)
+
+
 def _river(detector: Callable[[], object], values: np.ndarray) -> list[Jump]:
-    """One of river's detectors over numbers, begun anew after every alarm."""
+    """Alarms of one of river's detectors, which is restarted after every alarm."""
     one, found = detector(), []
     for row, value in enumerate(values.tolist()):
         one.update(value)
@@ -95,17 +101,17 @@ def _river(detector: Callable[[], object], values: np.ndarray) -> list[Jump]:
 
 
 def delays(seed: int) -> None:
-    """Delay against false alarms, for jumps of ½, 1 and 2 noise deviations; river's are told the true residual."""
+    """Delays and false alarms for jumps of ½, 1 and 2 noise deviations; river gets the true residual."""
     calm, jumps, dwell = 2_000_000, 200, 4000
     ways: dict[str, Callable[[np.ndarray, np.ndarray], list[Jump]]] = {}
     for rate in (1e-4, 1e-5, 1e-6, 1e-8):
-        ways[f"JumpWatch({rate:g})"] = lambda points, gradients, rate=rate: JumpWatch(1, rate).learn(points, gradients)
+        ways[f"JumpWatch({rate:g})"] = lambda points, gradients, rate=rate: _watched(rate, points, gradients)
     try:
         from river import drift
     except ImportError:
         print("river is not installed: its detectors are left out")
     else:
-        # Page–Hinkley needs to be told half the size of the jump; ADWIN a confidence.
+        # Page–Hinkley needs half the size of the jump, ADWIN a confidence.
         for size in (0.25, 0.5):
             ways[f"river PageHinkley(δ={size:g})"] = lambda points, gradients, size=size: _river(
                 lambda: drift.PageHinkley(min_instances=100, delta=size, threshold=20, alpha=1.0),
@@ -131,7 +137,7 @@ def delays(seed: int) -> None:
 
 
 def agents(seed: int) -> None:
-    """False alarms when nothing jumps but rows are not independent: agents of 100 steps, 1e6 observations each."""
+    """False alarms when nothing jumps and rows are not independent: agents of 100 steps, 1e6 observations each."""
     density = standard_normal(2, 1.2)
 
     def banana(x):
@@ -151,13 +157,13 @@ def agents(seed: int) -> None:
                 reward, density, agents=10_000, horizon=100, learning_rate=rate, order=order, parallel=100, seed=seed
             )
             watch = JumpWatch(2)
-            watch.learn(seen.points, seen.gradients)
+            watch.update(seen.points, seen.gradients)
             parts.append(f"{50_000 * watch.count / len(seen):6.2f}")
         print(f"  {name:<24}{'  '.join(parts)}", flush=True)
 
 
 def forgetting(seed: int) -> None:
-    """Mean error over time for a reward that jumps every so often, by forgetting rate and by step size."""
+    """Mean error over time by dwell time, for several forgetting rates and step sizes."""
     places = np.linspace(-2.5, 2.5, 51)
     truths = [-((places - place) ** 2) / (2 * VARIANCE) for place in PLACES]
     likely = [np.exp(truth) > 1e-3 for truth in truths]
@@ -234,7 +240,7 @@ PARTS = {"cost": cost, "delays": delays, "agents": agents, "forgetting": forgett
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS), help="parts to run; default: all")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")

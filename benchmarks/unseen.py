@@ -1,10 +1,10 @@
-"""`reconstruct(points, gradients)`, no options, on rewards that it was not tuned on.
+"""`reconstruct(points, gradients)` without options, on rewards that it was not tuned on.
 
     python -m benchmarks.unseen [--observations 200000] [--seeds 1] [--only banana]
 
-TV: joint total variation of the samples on 28 × 28 bins; W1: mean over 40 random projections; floor: the same for as
-many exact draws. rms: of R̂ − R over exact draws; z: root mean square of (R̂ − R)/its error bar, 1 when error bars are
-right, and how often 95 % intervals cover.
+TV: joint total variation of the samples on 28 × 28 bins. W1: mean over 40 random projections. floor: the same for an
+equal number of exact draws. rms: root mean square of R̂ − R over exact draws. z: root mean square of (R̂ − R) divided by
+its error bar, 1 if error bars are right. cover: share of 95 % intervals that contain R.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import numpy as np
 import onlooker
 from benchmarks.figures import keep
 from benchmarks.targets import MOST_DRAWS, TARGETS, Target
-from onlooker.reward.distances import quantile_distance, quantiles
+from onlooker.core.distances import quantile_distance, quantiles
 
 LIMITS = {True: ("TV", 0.03, 0.08, 20), False: ("W1", 0.015, 0.13, 60)}
 
@@ -66,9 +66,9 @@ def score(target: Target, count: int, seed: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--observations", type=int, default=200_000)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--only")
+    parser.add_argument("--observations", type=int, default=200_000, help="number of rows per reward")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
+    parser.add_argument("--only", help="the name of one reward")
     options = parser.parse_args()
     print(
         f"{'target':15} {'seed':>4} {'distance':>9} {'floor':>6} {'rms':>6} {'nan':>5} {'z':>5} {'cover':>5} {'s':>5}"

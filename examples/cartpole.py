@@ -1,18 +1,18 @@
-"""How good is a cart-pole policy that nobody has tried? Other learners' gradients tell.
+"""Predict the return of cart-pole policies that no learner tried, from the learners' gradients.
 
     python examples/cartpole.py [picture.png]      # needs torch and gymnasium; about a minute
 
-A thousand learners, each with its own optimiser, climb the expected return of Gymnasium's CartPole-v1, unchanged: one
-for every step until the pole or the cart leaves its bounds, 500 at the most. A policy is four weights θ: it pushes
-right with probability σ(θ·s) in state s. The onlooker sees the weights and the noisy policy gradients of their steps:
-no state, no action, no return. From these it reconstructs the landscape of expected returns.
+A thousand learners, each with its own optimizer, climb the expected return of Gymnasium's unmodified CartPole-v1: one
+for every step until the pole or the cart leaves its bounds, at most 500. A policy has four weights θ: in state s it
+pushes right with probability σ(θ·s). Onlooker sees the weights and the noisy policy gradients, but no state, action or
+return. From these it reconstructs the expected return as a function of the weights.
 
-Policies drawn uniformly from the explored region are then rolled out, and their returns are held against R̂, and against
-two scores that one might use instead: how often learners were there, and how far it is along their mean way.
+Policies drawn uniformly from the explored region are then rolled out. Their returns are compared with R̂, and with two
+simple scores: the density of the learners' points, and the distance along the learners' mean displacement ("mean way").
 
-Learners start up to 2.5 away from a policy that pushes the way the pole falls: some of those balance it at once, others
-drop it at once. About θ = 0 all would go the same way, and how far along it ranks policies nearly as well as R̂ does:
-Spearman's correlation is then .90, and R̂'s .96.
+Learners start up to 2.5 away from a policy that pushes in the direction in which the pole falls: some balance it at
+once, others drop it at once. Around θ = 0 all would move in the same direction, and the distance along it would rank
+policies nearly as well as R̂: Spearman's correlation is then .90, and R̂'s .96.
 """
 
 import sys
@@ -27,14 +27,13 @@ from scipy.special import expit
 from scipy.stats import gaussian_kde, pearsonr, spearmanr
 
 import onlooker
-from onlooker.observe.record.torch import record
 
-# Of position, velocity, angle and angular velocity: m, m/s, rad, rad/s. In these units equal weights matter about
-# equally; the angle stays below .21 rad, and would need a weight ten times as large.
+# Units of position, velocity, angle and angular velocity in m, m/s, rad and rad/s. With them equal weights have about
+# equal effects; the angle stays below .21 rad, and would otherwise need a weight ten times as large.
 UNITS = np.array([1.0, 1.0, 0.1, 1.0])
 START, START_RADIUS = np.array([0.0, 0.0, 2.0, 2.0]), 2.5
 EPISODES, LEARNING_RATE = 10, 3e-4
-# Only the samples depend on it: βR of returns up to 500 spans 5.
+# β affects only the samples: βR of returns up to 500 spans 5.
 BETA = 0.01
 
 
@@ -43,7 +42,7 @@ def play(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Episodes of all policies (n, 4) side by side: at each step the states, who pushes right, and who still runs.
 
-    Gymnasium begins anew what is over. Rows of these further episodes are not running, and count for nothing.
+    Gymnasium restarts finished episodes. Rows of the restarted ones are marked as not running, and are ignored.
     """
     each, shape = np.repeat(weights, episodes, axis=0), (len(weights), episodes)
     world = gymnasium.make_vec("CartPole-v1", num_envs=len(each), vectorization_mode="vector_entry_point")
@@ -62,9 +61,9 @@ def mean_returns(weights: np.ndarray, episodes: int, random: np.random.Generator
 
 
 def losses(policies: torch.Tensor, random: np.random.Generator) -> torch.Tensor:
-    """(n,) of policies (n, 4): their gradients are minus those of the expected returns, without bias (REINFORCE).
+    """Losses (n,) of policies (n, 4), whose gradients are unbiased for minus those of the expected returns (REINFORCE).
 
-    What an episode earns from a step on is held against what the same policy's other episodes earn from that step on.
+    The baseline of an episode's return from a step on is the mean of the same policy's other episodes.
     """
     played = zip(*play(policies.detach().numpy(), EPISODES, random), strict=True)
     states, right, running = (torch.from_numpy(np.stack(part)).float() for part in played)
@@ -76,13 +75,13 @@ def losses(policies: torch.Tensor, random: np.random.Generator) -> torch.Tensor:
 
 
 def train(log: onlooker.LogWriter, agents: int, steps: int, random: np.random.Generator) -> None:
-    """Learners that start uniformly in a ball and climb; every step of their optimisers goes to the log."""
+    """Train learners that start uniformly in a ball; every step of their optimizers goes to the log."""
     away = random.standard_normal((agents, 4))
     away *= START_RADIUS * random.random((agents, 1)) ** (1 / 4) / np.linalg.norm(away, axis=1, keepdims=True)
     policies = [torch.tensor(start, dtype=torch.float32, requires_grad=True) for start in START + away]
     optimizers = [torch.optim.SGD([policy], lr=LEARNING_RATE) for policy in policies]
     for agent, optimizer in enumerate(optimizers):
-        record(optimizer, log, agent=agent)
+        onlooker.record(optimizer, log, agent=agent)
     learning = range(agents)
     for _ in range(steps):
         for agent in learning:
@@ -90,7 +89,7 @@ def train(log: onlooker.LogWriter, agents: int, steps: int, random: np.random.Ge
         losses(torch.stack([policies[agent] for agent in learning]), random).sum().backward()
         for agent in learning:
             optimizers[agent].step()
-        # Who saw no gradient, since all episodes lasted to the end, has learnt it.
+        # A learner without a gradient has finished: all its episodes lasted to the end.
         learning = [agent for agent in learning if policies[agent].grad.any()]
         if not learning:
             break
@@ -104,7 +103,7 @@ def main(
     rollouts: int = 200,
     seed: int = 0,
 ) -> dict[str, float]:
-    """The world, the onlooker, the truth; returns the numbers printed."""
+    """Train, reconstruct, compare with rollouts; returns the numbers printed."""
     random = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
         with onlooker.LogWriter(folder) as log:

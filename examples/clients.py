@@ -1,11 +1,11 @@
-"""What do four clients minimise, who train the same small model each in their own way?
+"""Reconstruct the loss that four clients minimise, each with its own optimizer.
 
     python examples/clients.py [picture.png]      # needs torch; ten seconds
 
-Every client trains a logistic regression in PyTorch from many starts, on minibatches of data that the onlooker never
-sees: by SGD, by momentum, by Nesterov's momentum, and by Adam, at learning rates a factor of ten apart. Their steps are
-recorded, and −loss, the log of a posterior, is reconstructed from all of them together and held against the exact one.
-Then once more from where the Nesterov client was alone, without its gradients: these are read off its steps.
+Every client trains a logistic regression in PyTorch from many starts, on minibatches of data that Onlooker never sees:
+with SGD, momentum, Nesterov's momentum and Adam, at learning rates a factor of ten apart. Their steps are recorded, and
+−loss, the log of a posterior, is reconstructed from all of them together and compared with the exact one. A second
+reconstruction uses only the iterates of the Nesterov client, and recovers its gradients from its steps.
 """
 
 import sys
@@ -16,9 +16,8 @@ import torch
 from matplotlib.figure import Figure
 
 import onlooker
-from onlooker.observe.record.torch import record
 
-# Optimiser, its settings, minibatch.
+# Optimizer, its settings, size of a minibatch.
 CLIENTS = {
     "SGD": (torch.optim.SGD, {"lr": 0.02}, 16),
     "momentum": (torch.optim.SGD, {"lr": 0.005, "momentum": 0.9}, 32),
@@ -36,22 +35,22 @@ def data(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def loss(weights: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """−log of a posterior worth 30 observations, with a normal prior; without its constant."""
+    """Minus the log of a posterior worth 30 observations, with a normal prior, up to a constant."""
     misfit = torch.nn.functional.binary_cross_entropy_with_logits(inputs @ weights, labels)
     return WEIGHT * misfit + (weights**2).sum() / (2 * PRIOR_SCALE**2)
 
 
 def train(log: onlooker.LogWriter, starts: int, steps: int, seed: int) -> None:
-    """Every client, from every start: an agent of its own in the log."""
+    """Train every client from every start; each of these runs is an agent in the log."""
     torch.manual_seed(seed)
-    # Threads cost more than these few numbers are worth.
+    # The arrays are too small for threads to pay off.
     torch.set_num_threads(1)
     inputs, labels = data(seed)
     for client, (rule, settings, batch) in CLIENTS.items():
         for start in range(starts):
             weights = (torch.tensor([1.0, -0.7]) + 1.5 * torch.randn(2)).requires_grad_()
             optimizer = rule([weights], **settings)
-            with record(optimizer, log, agent=f"{client} {start}"):
+            with onlooker.record(optimizer, log, agent=f"{client} {start}"):
                 for _ in range(steps):
                     rows = torch.randint(len(inputs), (batch,))
                     optimizer.zero_grad()
@@ -66,7 +65,7 @@ def main(picture: str = "clients.png", starts: int = 60, steps: int = 60, seed: 
         seen = onlooker.read_log(folder)
     result = onlooker.reconstruct(seen, seed=seed)
     print(*result.warnings, sep="\n")
-    # Agents are numbered in the order in which they came.
+    # Agents are numbered in the order of their first rows.
     nesterov = seen.agents // starts == list(CLIENTS).index("Nesterov")
     settings = CLIENTS["Nesterov"][1]
     from_steps = onlooker.reconstruct(
@@ -74,7 +73,7 @@ def main(picture: str = "clients.png", starts: int = 60, steps: int = 60, seed: 
         agents=seen.agents[nesterov],
         times=seen.times[nesterov],
         learning_rate=settings["lr"],
-        optimiser=onlooker.Optimiser("sgd", settings["momentum"], nesterov=True),
+        optimizer=onlooker.Optimizer("sgd", settings["momentum"], nesterov=True),
         seed=seed,
     )
 

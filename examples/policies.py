@@ -1,10 +1,10 @@
-"""What does a fleet of policy-gradient agents want?
+"""Reconstruct the reward that policy-gradient agents climb.
 
     python examples/policies.py [picture.png]
 
-Five hundred agents learn to control a two-state process that an onlooker knows nothing of: not its transitions, not its
-rewards, not the cost they try to keep at its limit. They show their policies' coordinates and the noisy gradients they
-take. From these alone comes the reward they climb, with error bars, and the policy they are after.
+Five hundred agents learn to control a two-state process. Onlooker sees the coordinates of their policies and noisy
+gradients, but not the transitions, the rewards, or the cost that they try to keep at its limit. It reconstructs the
+reward they climb, with error bars, and the policy that maximises it.
 """
 
 import sys
@@ -13,18 +13,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import onlooker
-from onlooker.learners.agents import simulate
-from onlooker.learners.cmdp import two_states
-from onlooker.learners.policy_gradient import PolicyGradient, WeakDerivative
+from onlooker.simulation.agents import simulate
+from onlooker.simulation.cmdp import two_states
+from onlooker.simulation.policy_gradient import PolicyGradient, WeakDerivative
 
 
 def main(picture: str = "policies.png") -> None:
-    # The world, which the onlooker does not see.
-    world, angles = two_states(penalty=1e3), onlooker.spherical(states=2, actions=2)
+    # The simulated world, which Onlooker does not see.
+    world, angles = two_states(penalty=1e3), onlooker.policies.spherical(states=2, actions=2)
     agents = PolicyGradient(world, angles, WeakDerivative(horizon=300, every=10))
     log = simulate(agents, angles.uniform("coordinates"), agents=500, horizon=60, learning_rate=1e-4)
 
-    # The onlooker.
+    # The reconstruction.
     result = onlooker.reconstruct(
         log.points, log.gradients, agents=log.agents, times=log.times, coordinates=angles, measure="policy"
     )

@@ -2,8 +2,8 @@
 
     python examples/tracking.py [picture.png]
 
-A hundred agents climb the same hidden reward; twice it changes, and nobody says when. The onlooker sees points and
-noisy gradients only, notices both times, forgets what no longer holds, and has the new reward a few hundred
+A hundred agents climb the same hidden reward, which changes twice at unknown times. The Observer sees only points and
+noisy gradients. It detects both changes, forgets the rows before them, and has the new reward a few hundred
 observations later, with error bars.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import onlooker
-from onlooker.density import standard_normal
-from onlooker.learners.agents import record, running_pools
-from onlooker.learners.reward import NoisyReward
-from onlooker.learners.switching import Scheduled
+from onlooker.core.density import standard_normal
+from onlooker.simulation.agents import record, running_pools
+from onlooker.simulation.reward import NoisyReward
+from onlooker.simulation.switching import Scheduled
 
 PEAKS = (-1.0, 1.0, 0.3)
 AGENTS, STEPS = 100, 900
@@ -27,12 +27,12 @@ def hill(peak: float) -> NoisyReward:
 
 
 def main(picture: str = "tracking.png") -> None:
-    # The world, which the onlooker does not see.
+    # The simulated world, which the Observer does not see.
     world = Scheduled(tuple(map(hill, PEAKS)), times=(300, 600), regimes=(0, 1, 2))
     agents = running_pools(world, standard_normal(1, 1.5), AGENTS, learning_rate=0.02, horizon=30)
     log = next(record(agents, STEPS))
 
-    # The onlooker.
+    # The Observer.
     live = onlooker.Observer(dim=1, forgetting="adaptive")
     places = np.linspace(-2.5, 2.5, 101)
     shown = {}
@@ -50,7 +50,7 @@ def main(picture: str = "tracking.png") -> None:
         peak = PEAKS[(seen - 1) // (300 * AGENTS)]
         truth = -2 * (places - peak) ** 2 - 0.5 * places**4
         axes.plot(places, truth - truth.max(), color="0.25", linewidth=3, alpha=0.5, label="the reward")
-        # Constants are free: both are held together where the reward is high.
+        # R̂ has a free constant: it is chosen so that both agree where the reward is high.
         high = np.isfinite(found) & (truth > truth.max() - 4)
         found = found - np.mean((found - truth)[high]) - truth.max()
         axes.plot(places, found, color="#1f77b4", label="R̂ ± 2 errors")

@@ -1,26 +1,33 @@
-"""The ``onlooker`` command. Bad input is one sentence on standard error and exit code 2, never a traceback."""
+"""The ``onlooker`` command. Bad input leads to one line on standard error and exit code 2, never a traceback."""
 
-import os
 import shlex
 import sys
 import tempfile
-import threading
 import warnings
 from dataclasses import replace
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import numpy as np
 import typer
 
-from onlooker import Log, Observations, __version__
-from onlooker.check import check_whole
+from onlooker._version import __version__
+from onlooker.core.extras import MissingExtraError, needs_extra
+from onlooker.core.settings import check_whole
+
+if TYPE_CHECKING:
+    from onlooker.data.log.reader import Log
+    from onlooker.data.observations import Observations
 
 __all__ = ["app", "main"]
 
-# Coordinates that are printed, and points that principal components are made from.
+# The examples of the paper, each a module of onlooker/paper.
+EXAMPLES = ("bayes", "posterior", "logistic", "cmdp", "tracking")
+# Largest number of coordinates that are printed.
 MOST_SHOWN = 8
+# Largest number of points that principal components are computed from.
 MOST_TRAJECTORY = 20_000
 
 app = typer.Typer(
@@ -39,7 +46,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     pass
 
@@ -47,9 +56,9 @@ def _root(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo"),
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Learners, an onlooker, the truth: a picture and the distances, in twenty seconds."""
+    """Reconstruct a simulated reward and compare it with the truth, in twenty seconds."""
     from onlooker.paper.demo import demo as show
 
     _writable(out)
@@ -59,27 +68,26 @@ def demo(
 @app.command()
 def reproduce(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which example: bayes, posterior, logistic, cmdp, tracking or all.")],
+    name: Annotated[str, typer.Argument(help="bayes, posterior, logistic, cmdp, tracking or all.")],
     preset: Annotated[
-        str | None, typer.Option(help="text, listing or corrected; by default all, quickly those there is time for.")
+        str | None, typer.Option(help="text, listing or corrected. Default: all; with --quick, the fast ones.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="In a minute; ranges may be a little wider.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Take about a minute; ranges are slightly wider.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of all random numbers.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for figures and metrics.json.")] = None,
-    with_report: Annotated[bool, typer.Option("--report", help="And report.html, all of it in one file.")] = False,
+    with_report: Annotated[bool, typer.Option("--report", help="Also write report.html.")] = False,
 ) -> None:
-    """Run an example of the paper: figures, a table, and metrics.json."""
-    from onlooker.live.report import write_report
-    from onlooker.paper import bayes, cmdp, logistic, posterior, tracking
+    """Reproduce an example of the paper: a table, figures and metrics.json."""
     from onlooker.paper.rows import Row, print_rows, write_metrics
 
-    examples = {"bayes": bayes, "posterior": posterior, "logistic": logistic, "cmdp": cmdp, "tracking": tracking}
-    if name not in (*examples, "all"):
-        raise ValueError(f"there is no example {name!r}; choose one of {', '.join(examples)}, all.")
-    presets = {example: module.PRESETS for example, module in examples.items() if name in (example, "all")}
+    if name not in (*EXAMPLES, "all"):
+        raise ValueError(f"there is no example {name!r}; choose one of {', '.join(EXAMPLES)}, all.")
+    asked = EXAMPLES if name == "all" else (name,)
+    examples = {example: import_module(f"onlooker.paper.{example}") for example in asked}
+    presets = {example: module.PRESETS for example, module in examples.items()}
     chosen = [example for example, known in presets.items() if preset is None or preset in known]
     if not chosen:
-        known = sorted({one for each in presets.values() for one in each})
+        known = sorted({preset for of_example in presets.values() for preset in of_example})
         raise ValueError(f"{name} has no preset {preset!r}; choose one of {', '.join(known)}.")
     outside = False
     for example in chosen:
@@ -100,49 +108,57 @@ def reproduce(
                 about = {"command": _command(context, name=example), "figures": sorted(drawn)}
                 print(f"figures and {write_metrics(folder, example, preset, seed, rows, interrupted, **about)}")
                 if with_report:
-                    print(f"the report is {write_report(folder)}")
+                    from onlooker.paper.report import write_example_report
+
+                    print(f"the report is {write_example_report(folder)}")
         outside = outside or not all(row.within for row in rows)
     if outside:
         raise typer.Exit(1)
 
 
 LogPath = Annotated[Path, typer.Argument(help="A folder of shards, or a .parquet, .npz or .csv file.")]
-LearningRate = Annotated[float | None, typer.Option(help="ε, when gradients are read off iterates.")]
-Rule = Annotated[str | None, typer.Option("--optimiser", help="sgd, momentum, nesterov, …, when read off iterates.")]
+LearningRate = Annotated[float | None, typer.Option(help="ε of the learners, for logs without gradients.")]
+Rule = Annotated[
+    str | None,
+    typer.Option("--optimizer", "--optimiser", help="sgd, momentum, nesterov, … for logs without gradients."),
+]
 Momentum = Annotated[float, typer.Option(help="ρ of momentum or nesterov.")]
-WeightDecay = Annotated[float, typer.Option(help="λ that the optimiser adds by itself.")]
-Descent = Annotated[bool | None, typer.Option("--descent/--ascent", help="A loss's gradients, whatever the log says.")]
-Components = Annotated[int | None, typer.Option(help="Watch so many principal components of the points only.")]
+WeightDecay = Annotated[float, typer.Option(help="λ of the optimizer's weight decay.")]
+Descent = Annotated[
+    bool | None,
+    typer.Option("--descent/--ascent", help="The gradients are those of a loss, or not; overrides the log."),
+]
+Components = Annotated[int | None, typer.Option(help="Use only this number of principal components of the points.")]
 
 
 @app.command()
 def inspect(
     log: LogPath,
     learning_rate: LearningRate = None,
-    optimiser: Rule = None,
+    optimizer: Rule = None,
     momentum: Momentum = 0.0,
     weight_decay: WeightDecay = 0.0,
     descent: Descent = None,
     components: Components = None,
 ) -> None:
-    """Say what is in a log, whether it is usable, and which method fits and why."""
-    from onlooker.inspection import inspect_log
+    """Show what a log contains, whether it is usable, and which method suits it."""
+    from onlooker.reconstruction.inspect_log import inspect_log
 
-    opened, seen = _read(log, learning_rate, optimiser, momentum, weight_decay, descent, components)
-    found = inspect_log(opened, seen)
+    opened, seen = _read(log, learning_rate, optimizer, momentum, weight_decay, descent, components)
+    inspection = inspect_log(opened, seen)
     print(f"{log}: {_described(opened)}")
-    for name, value in found.numbers.items():
+    for name, value in inspection.numbers.items():
         print(f"  {name.replace('_', ' '):<18} {_short(value)}")
     print("  where the points are (5 %, 50 %, 95 %):")
-    for axis, (low, middle, high) in enumerate(found.occupancy.T[:MOST_SHOWN]):
+    for axis, (low, middle, high) in enumerate(inspection.occupancy.T[:MOST_SHOWN]):
         print(f"    θ({axis + 1:<3}) {low:>11.4g} {middle:>11.4g} {high:>11.4g}")
     if seen.dim > MOST_SHOWN:
         print(f"    … and {seen.dim - MOST_SHOWN} more coordinates")
-    for doubt in found.doubts:
-        print(f"warning: {doubt}", file=sys.stderr)
-    print(f"usable: {'yes' if found.usable else 'no'}")
-    print(f"method: {found.method}: {found.reason}")
-    if not found.usable:
+    for warning in inspection.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"usable: {'yes' if inspection.usable else 'no'}")
+    print(f"method: {inspection.method}: {inspection.reason}")
+    if not inspection.usable:
         raise typer.Exit(1)
 
 
@@ -151,28 +167,28 @@ def reconstruct_log(
     context: typer.Context,
     log: LogPath,
     method: Annotated[str, typer.Option(help="auto, potential or replay.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder for the result; by default out/ and the log's name.")] = None,
-    beta: Annotated[float, typer.Option(help="Samples are of exp(βR).")] = 1.0,
-    chains: Annotated[int, typer.Option(min=1, help="How many chains of samples.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result. Default: out/ and the log's name.")] = None,
+    beta: Annotated[float, typer.Option(help="β: the samples follow exp(βR).")] = 1.0,
+    chains: Annotated[int, typer.Option(min=1, help="Number of chains of samples.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of all random numbers.")] = 0,
     learning_rate: LearningRate = None,
-    optimiser: Rule = None,
+    optimizer: Rule = None,
     momentum: Momentum = 0.0,
     weight_decay: WeightDecay = 0.0,
     descent: Descent = None,
     components: Components = None,
 ) -> None:
-    """Reconstruct the reward behind a log: figures, summary.json, and the result as a Zarr store."""
-    from onlooker.reconstruct import METHODS, reconstruct
-    from onlooker.summary import SUMMARY, write_result
+    """Reconstruct the reward from a log: figures, summary.json, and the result as a Zarr store."""
+    from onlooker.reconstruction.folder import SUMMARY, write_result
+    from onlooker.reconstruction.reconstruct import METHODS, reconstruct
 
-    known = [one for one in METHODS if one not in ("passive", "reweighted")]
+    known = [name for name in METHODS if name not in ("passive", "reweighted")]
     if method not in known:
         raise ValueError(
-            f"method is {method!r}; choose one of {', '.join(known)} (the others need a density: in Python)."
+            f"method is {method!r}; choose one of {', '.join(known)}; others need a density, given in Python."
         )
     folder = Path("out") / log.name if out is None else out
-    opened, seen = _read(log, learning_rate, optimiser, momentum, weight_decay, descent, components)
+    opened, seen = _read(log, learning_rate, optimizer, momentum, weight_decay, descent, components)
     _writable(folder)
     print(f"read {len(seen):,} observations of {seen.dim} dimensions; fitting …", file=sys.stderr, flush=True)
     result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed)
@@ -182,20 +198,23 @@ def reconstruct_log(
     print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}{where}")
     errors = (_short(numbers.get(name)) for name in ("held_out_error", "quadratic_error"))
     print("held-out gradient error {}, of a quadratic {}".format(*errors))
-    for warning in result.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
     print(f"the result is in {folder}: {SUMMARY}, {', '.join(summary['files'])}")
 
 
 @app.command()
 def report(
     result: Annotated[Path, typer.Argument(help="A folder that reconstruct or reproduce wrote, or a saved result.")],
-    out: Annotated[Path | None, typer.Option(help="The file; by default report.html in that folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write. Default: report.html in that folder.")] = None,
 ) -> None:
-    """Write all there is to say about a result into one HTML file, which needs no network to be read."""
-    from onlooker.live.report import write_report
+    """Write a report about a result: one HTML file that loads nothing from the network."""
+    if (result / "metrics.json").is_file():
+        from onlooker.paper.report import write_example_report
 
-    print(f"the report is {write_report(result, out)}")
+        print(f"the report is {write_example_report(result, out)}")
+    else:
+        from onlooker.reconstruction.report import write_report
+
+        print(f"the report is {write_report(result, out)}")
 
 
 @app.command()
@@ -205,81 +224,79 @@ def watch(
         Path | None, typer.Argument(help="A folder of shards that may still grow, or a log file.")
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Simulated learners, whose reward jumps.")] = False,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the page; 0 for any that is free.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = None,
     forgetting: Annotated[
-        float | None, typer.Option(help="The share of its weight that an observation loses with each later one.")
+        float | None,
+        typer.Option(help="Share of its weight that an observation loses with each later one. Default: adaptive."),
     ] = None,
     descent: Descent = None,
     components: Components = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of all random numbers.")] = 0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File to save what was learnt to; if it exists, watching resumes from it.")
+    ] = None,
 ) -> None:
-    """Show the reward on a page of this machine, live, as learners are at work."""
+    """Show the reward on a live page, while learners are training."""
     if (source is None) != demo:
         raise ValueError("give either a SOURCE to watch or --demo.")
-    if demo and (descent is not None or components is not None):
-        raise ValueError("--descent and --components are for a log; --demo has its own two coordinates.")
-    try:
-        from onlooker.live.serve import serve
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"the page needs {error.name}: pip install 'onlooker[page]' or, in a clone, pip install -e '.[page]'."
-        ) from None
-    from onlooker.live.source import Demonstration, GrowingLog
-    from onlooker.live.watch import Watch
+    if demo and not (descent is components is checkpoint is None):
+        raise ValueError("--descent, --components and --checkpoint are for a log; leave them out with --demo.")
+    with needs_extra("page", "the page"):
+        from onlooker.live.page.serve import leave, serve
+    from onlooker.live.page.source import GrowingLog
+    from onlooker.live.page.watch import Watch
+    from onlooker.simulation.demonstration import Demonstration
 
     seen = Demonstration(seed=seed) if source is None else GrowingLog(source, descent, components)
-    serve(Watch(seen, "adaptive" if forgetting is None else forgetting, seed), port, _command(context))
-    if threading.active_count() > 1:
-        # A fit that is under way cannot be told to stop, and must not be there when Python takes everything down.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+    watched = Watch(seen, "adaptive" if forgetting is None else forgetting, seed, checkpoint)
+    serve(watched, port, _command(context))
+    leave()
 
 
 def _read(
     path: Path,
     learning_rate: float | None,
-    optimiser: str | None,
+    optimizer: str | None,
     momentum: float,
     weight_decay: float,
     descent: bool | None,
     components: int | None,
-) -> tuple[Log, Observations]:
-    """A log's observations, with what was said on the command line believed before what it says itself."""
-    from onlooker.observe.log import open_log
-    from onlooker.observe.optimiser import as_optimiser
-    from onlooker.observe.projection import principal_components
-    from onlooker.progress import progress
+) -> "tuple[Log, Observations]":
+    """Read a log; options of the command line take precedence over what the log says."""
+    from onlooker.core.terminal import progress
+    from onlooker.data.log.reader import open_log
+    from onlooker.data.optimizer import as_optimizer
+    from onlooker.data.projection import principal_components
 
     if components is not None:
         check_whole(components=components)
     given = {"momentum": momentum, "weight_decay": weight_decay}
-    said: dict[str, Any] = {name: value for name, value in given.items() if value}
-    rule = None if optimiser is None else as_optimiser(optimiser, **said)
-    opened = open_log(path, learning_rate=learning_rate, optimiser=rule, descent=descent)
-    if said and rule is None:
-        # Of what the log says, only what was said here is replaced.
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value}
+    rule = None if optimizer is None else as_optimizer(optimizer, **changes)
+    opened = open_log(path, learning_rate=learning_rate, optimizer=rule, descent=descent)
+    if changes and rule is None:
+        # Replace only what was given here.
         opened = open_log(
             path,
             learning_rate=learning_rate,
-            optimiser=replace(opened.about.optimiser or as_optimiser(None), **said),
+            optimizer=replace(opened.about.optimizer or as_optimizer(None), **changes),
             descent=descent,
         )
     with progress("reading", opened.row_count() or None, None) as report:
         seen = opened.read(report)
     if components is not None:
-        some = seen.points[np.linspace(0, len(seen) - 1, min(len(seen), MOST_TRAJECTORY)).astype(int)]
-        projection = principal_components(some, components)
-        print(f"{components} components have {projection.explained:.0%} of the points' variance", file=sys.stderr)
+        sample = seen.points[np.linspace(0, len(seen) - 1, min(len(seen), MOST_TRAJECTORY)).astype(int)]
+        projection = principal_components(sample, components)
+        print(f"{components} components explain {projection.explained:.0%} of the points' variance", file=sys.stderr)
         seen = projection(seen)
     return opened, seen
 
 
 def _command(context: typer.Context, **instead: Any) -> str:
-    """The command that is running, to be run again; with something else for some of what was given."""
+    """The command line that repeats this run, with some values replaced."""
     words = ["onlooker", str(context.info_name)]
     for parameter in context.command.params:
-        # Typer carries a click of its own, or depends on one: its enumeration is known by name only.
+        # Typer bundles click or depends on it, so its enumeration cannot be imported: compare the name.
         origin = context.get_parameter_source(str(parameter.name))
         if origin is None or origin.name != "COMMANDLINE" or parameter.name in ("out", "port", "with_report"):
             continue
@@ -294,15 +311,15 @@ def _command(context: typer.Context, **instead: Any) -> str:
 
 
 def _figures(folder: Path) -> dict[str, int]:
-    """The pictures in a folder, and when they were written."""
+    """The pictures in a folder, with the times at which they were written."""
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix in (".png", ".gif")}
 
 
-def _described(log: Log) -> str:
+def _described(log: "Log") -> str:
     about = log.about
-    rule = "an optimiser nobody wrote down" if about.optimiser is None else about.optimiser.name
-    if about.optimiser is not None and about.optimiser.momentum:
-        rule += f", {'Nesterov ' if about.optimiser.nesterov else ''}momentum {about.optimiser.momentum:g}"
+    rule = "unknown optimizer" if about.optimizer is None else about.optimizer.name
+    if about.optimizer is not None and about.optimizer.momentum:
+        rule += f", {'Nesterov ' if about.optimizer.nesterov else ''}momentum {about.optimizer.momentum:g}"
     rate = "unknown" if about.learning_rate is None else f"{about.learning_rate:g}"
     kind = f"gradients ({about.direction})" if log.has_gradients else "iterates without gradients"
     return f"{kind}, {rule}, learning rate {rate}" + (f"; {about.source}" if about.source else "")
@@ -336,10 +353,10 @@ def _show_warning(
 
 
 def main() -> None:
-    """Run the command line and turn errors and warnings into sentences."""
+    """Run the command line; print errors and warnings as one line each."""
     warnings.showwarning = _show_warning
     for output in (sys.stdout, sys.stderr):
-        # A terminal that knows no θ shows a question mark.
+        # A terminal that cannot show θ shows a question mark.
         if isinstance(output, TextIOWrapper):
             output.reconfigure(errors="replace")
     try:
@@ -349,14 +366,14 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     except Exception as error:
-        # Typer's own errors come from the click it carries or depends on: they are known by what they can do.
+        # Typer bundles click or depends on it, so its errors cannot be imported: recognise them by their method.
         if hasattr(error, "format_message"):
-            sentence = error.format_message()
-        elif isinstance(error, ValueError | TypeError | OSError):
-            sentence = str(error)
+            text = error.format_message()
+        elif isinstance(error, ValueError | TypeError | OSError | MissingExtraError):
+            text = str(error)
         else:
             raise
-        print(f"onlooker: {sentence}", file=sys.stderr)
+        print(f"onlooker: {text}", file=sys.stderr)
         code = 2
     if code == 130:
         print("onlooker: interrupted.", file=sys.stderr)

@@ -25,16 +25,16 @@ from onlooker.cli import main
         (("inspect", "nothing.npz"), "nothing.npz does not exist"),
         (("reconstruct", "nothing"), "nothing does not exist"),
         (("reconstruct", "nothing", "--method", "passive"), "choose one of auto, potential, replay"),
-        (("inspect", "nothing", "--optimiser", "momentum"), "momentum without its momentum"),
+        (("inspect", "nothing", "--optimizer", "momentum"), "momentum but momentum is not given"),
         (("watch",), "give either a SOURCE to watch or --demo"),
         (("watch", "nothing", "--demo"), "give either a SOURCE to watch or --demo"),
         (("watch", "nothing.npz"), "nothing.npz does not exist"),
         (("watch", "no/where"), "no/where does not exist"),
-        (("watch", "--demo", "--components", "2"), "--descent and --components are for a log"),
+        (("watch", "--demo", "--components", "2"), "--components and --checkpoint are for a log"),
         (("watch", "--demo", "--forgetting", "3"), "forgetting is 3.0"),
         (("watch", "--demo", "--port", "70000"), "--port"),
         (("report", "nothing"), "nothing does not exist"),
-        (("report", "docs"), "docs holds no reconstruction"),
+        (("report", "docs"), "docs is not a saved reconstruction"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(arguments, sentence, capsys, monkeypatch):
@@ -90,7 +90,7 @@ def test_iterates_in_a_csv_and_what_is_said_on_the_command_line(tmp_path, capsys
         point = point + 0.02 * buffer
     path = tmp_path / "iterates.csv"
     path.write_text("agent,time,point_0,point_1\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n")
-    known = ("--learning-rate", 0.02, "--optimiser", "momentum", "--momentum", 0.9)
+    known = ("--learning-rate", 0.02, "--optimizer", "momentum", "--momentum", 0.9)
     assert run(monkeypatch, "reconstruct", path, "--out", tmp_path / "out", "--chains", 4, *known) == 0
     result = onlooker.load(tmp_path / "out" / "result.zarr")
     assert result.reward([[0.8, 0.0], [0.0, 0.0]]) @ [1, -1] == pytest.approx(-0.32, abs=0.1)
@@ -100,8 +100,8 @@ def test_iterates_in_a_csv_and_what_is_said_on_the_command_line(tmp_path, capsys
     assert "iterates without gradients" in said.out
     assert "in units of the learners' step size" in said.err
     assert "taken for those of plain SGD" in said.err
-    assert run(monkeypatch, "inspect", path, "--optimiser", "adam") == 2
-    assert "the optimiser is adam: only the iterates of SGD" in capsys.readouterr().err
+    assert run(monkeypatch, "inspect", path, "--optimizer", "adam") == 2
+    assert "the optimizer is adam: gradients can be computed" in capsys.readouterr().err
 
 
 def test_a_log_that_is_not_usable(tmp_path, capsys, monkeypatch):

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 import onlooker
+from onlooker.core.policies import spherical
+from onlooker.inverse import on_policies
+from onlooker.testing import LEARNER_CHECKS, check_learner, learner_cases
 
+pytestmark = pytest.mark.usefixtures("promotion_allowed")
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The signature of a step is no programme.
@@ -45,15 +49,31 @@ def test_the_start_page_s_example():
     assert names["result"].warnings == []
 
 
+def test_the_warnings_of_a_result_are_printed_by_code(capsys):
+    (code,) = blocks("docs/when-not-to-trust-it.md")
+    points = np.random.default_rng(0).standard_normal((2000, 1))
+    exec(code, {"result": onlooker.reconstruct(points, 2 * points)})
+    assert "sign-doubtful {'inward': 0.0} at the outermost points" in capsys.readouterr().out
+
+
+def test_the_skeleton_of_a_learner_passes_the_suite(monkeypatch):
+    module = ModuleType("onlooker.inverse.skeleton")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(blocks("docs/contributing.md")[0], vars(module))
+    (case,) = learner_cases(module).values()
+    assert len(check_learner(case)) == len(LEARNER_CHECKS) - 1
+    assert on_policies(case.ready[0], spherical(1, 3), "policy").settings["measure"] == "policy"
+
+
 def test_the_worked_example_of_contributing(monkeypatch):
     """Its pieces where it says that they go: a module of its own, and the ends of two files of tests."""
-    learner, formula, law = blocks("docs/contributing.md")
+    _, learner, formula, law = blocks("docs/contributing.md")
     assert len((learner + formula + law).splitlines()) < 100
     module = ModuleType("onlooker.inverse.preconditioned")
     exec(learner, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for file, code in (("test_inverse", formula), ("test_laws", law)):
-        names = dict(vars(importlib.import_module(f"tests.{file}")))
+        names = dict(vars(importlib.import_module(f"tests.inverse.{file}")))
         there = set(names)
         exec(code, names)
         tests = [name for name in names if name.startswith("test_") and name not in there]
@@ -80,11 +100,14 @@ def test_every_page_is_in_the_site_s_navigation():
 
 
 def test_the_examples_of_tracking():
-    live, chains = blocks("docs/tracking.md")
+    live, adwin, chains = blocks("docs/tracking.md")
     names: dict = {}
     exec(live, names)
     assert [abs(jump.at - 20_000) < 50 for jump in names["live"].jumps] == [True]
     assert names["live"].reward(names["places"]) @ [1, -1] == pytest.approx(0.5, abs=0.15)
+    exec(adwin, names)
+    names["other"].learn_many(names["points"], names["gradients"])
+    assert [20_000 <= jump.at < 22_000 for jump in names["other"].jumps] == [True]
     exec(chains, names)
     assert len(names["chains"].history) > 1
     assert len(names["moments"]) == names["chains"].samples.shape[1]
@@ -152,6 +175,25 @@ def test_the_page_of_real_learners(tmp_path, monkeypatch):
 def test_nothing_is_left_to_fill_in():
     for page in [ROOT / "CHANGELOG.md", *PAGES]:
         assert not re.search(r"PLACEHOLDER|TODO|FIXME|ACCURACY|[A-Z]+_FIGURES", page.read_text()), page.name
+
+
+def test_every_test_that_a_page_names_exists():
+    for page in PAGES:
+        for file, name in re.findall(r"pytest(?: -m slow)? (tests/[\w/]+\.py)(?: -k \"?(\w+))?", page.read_text()):
+            assert re.search(rf"def test_\w*{name}", (ROOT / file).read_text()), f"{page.name}: {file} -k {name}"
+
+
+def test_every_file_that_the_architecture_names_exists():
+    for name in re.findall(r"`([\w/]+\.py)`", (ROOT / "docs/architecture.md").read_text()):
+        assert "NAME" in name or (ROOT / "onlooker" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_every_entry_of_the_reference_exists():
+    for page in (ROOT / "docs/api").glob("*.md"):
+        for path, members in re.findall(r"^::: ([\w.]+)\n(?:.*members: \[(.*)\])?", page.read_text(), re.MULTILINE):
+            entries = [f"{path}.{name}" for name in members.split(", ")] if members else [path]
+            for home, name in (entry.rsplit(".", 1) for entry in entries):
+                assert name in importlib.import_module(home).__all__, f"{page.name}: {home}.{name}"
 
 
 def test_links_between_pages_lead_somewhere():

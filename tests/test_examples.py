@@ -8,6 +8,7 @@ import pytest
 
 import onlooker
 
+pytestmark = pytest.mark.usefixtures("promotion_allowed")
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
 SIMPLE = ("log-density", "mean way")

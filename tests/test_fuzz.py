@@ -18,17 +18,17 @@ import pyarrow.parquet
 import pytest
 
 import onlooker
-from onlooker import checkpoint
-from onlooker.learners import libsvm
-from onlooker.store import pack
-from tests import fuzz
+from onlooker.simulation import libsvm
+from onlooker.storage import state_file as checkpoint
+from onlooker.storage.trees import pack
+from tests.support import fuzz
 
 ROOT = Path(__file__).parent.parent
 FEW, MANY = 150, 10_000
 
 
 @pytest.mark.parametrize("reader", fuzz.READERS)
-def test_every_reader_reads_or_refuses(tmp_path, reader):
+def test_every_reader_reads_or_rejects(tmp_path, reader):
     outcome = fuzz.fuzz(reader, FEW, tmp_path)
     assert outcome.other == {}
     assert outcome.refused > 0
@@ -47,9 +47,9 @@ def test_every_reader_reads_what_is_right(tmp_path, reader):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", fuzz.READERS)
-def test_every_reader_reads_or_refuses_ten_thousand(reader, capsys):
+def test_every_reader_reads_or_rejects_ten_thousand(reader, capsys):
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    command = [sys.executable, "-m", "tests.fuzz", reader, str(MANY), "1"]
+    command = [sys.executable, "-m", "tests.support.fuzz", reader, str(MANY), "1"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
     # A negative one is the signal that ended it.
     assert done.returncode == 0, done.stderr[-2000:]
@@ -64,17 +64,17 @@ def test_every_reader_reads_or_refuses_ten_thousand(reader, capsys):
 
 
 @pytest.mark.filterwarnings("ignore:Object at")
-def test_a_result_with_one_wrong_bit_or_a_file_less_is_refused(tmp_path):
+def test_a_result_with_a_flipped_bit_or_missing_file_is_rejected(tmp_path):
     files = fuzz.READERS["result"]().valid[1]
     random = np.random.default_rng(0)
     for name in sorted(files.keys() - {"result/zarr.json"}):
         for changed in ({**files, name: fuzz.flipped(files[name], random)}, {**files, name: files[name][:-1]}):
             fuzz.write(tmp_path, changed, {})
-            with pytest.raises(ValueError, match="its content is not what was written"):
+            with pytest.raises(ValueError, match="its digest does not match"):
                 onlooker.load(tmp_path / "result")
         fuzz.write(tmp_path, files, {})
         (tmp_path / name).unlink()
-        with pytest.raises(ValueError, match="its content is not what was written"):
+        with pytest.raises(ValueError, match="its digest does not match"):
             onlooker.load(tmp_path / "result")
     fuzz.write(tmp_path, files, {})
     # What a file manager leaves behind is none of it.
@@ -132,7 +132,7 @@ def test_a_malicious_pickle_is_never_run(tmp_path):
     points = np.ones((3, 2))
     np.savez(tmp_path / "points.npz", points=np.array([bad], dtype=object))
     np.savez(tmp_path / "agents.npz", points=points, agents=np.array([bad] * 3, dtype=object))
-    np.savez(tmp_path / "words.npz", points=points, optimiser=np.array(bad, dtype=object))
+    np.savez(tmp_path / "words.npz", points=points, optimizer=np.array(bad, dtype=object))
     with zipfile.ZipFile(tmp_path / "bare.npz", "w") as archive:
         archive.writestr("points.npy", pickle.dumps(bad))
     for name in ("log.npz", "log.csv", "log.parquet", "log.pkl"):
@@ -156,13 +156,13 @@ def test_a_malicious_pickle_is_never_run(tmp_path):
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
-        ({"warnings": "[1]"}, "its warnings are no sentences"),
+        ({"warnings": "[1]"}, "its warnings are not messages"),
         ({"diagnostics": "[]"}, "its diagnostics or its method"),
         ({"method": 3}, "its diagnostics or its method"),
         ({"policies": '["spherical", 2, 3]'}, "its policies have 4 coordinates and its samples 1"),
     ],
 )
-def test_a_result_whose_parts_do_not_fit_is_refused(tmp_path, attributes, sentence):
+def test_a_result_with_inconsistent_parts_is_rejected(tmp_path, attributes, sentence):
     files = fuzz.without_digest(fuzz.READERS["result"]().valid[2])
     root = json.loads(files["result/zarr.json"])
     root["attributes"] |= attributes
@@ -174,14 +174,14 @@ def test_a_result_whose_parts_do_not_fit_is_refused(tmp_path, attributes, senten
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("_taken", -5),
-        ("_waiting/points", np.ones((3, 2))),
-        ("_waiting/held", np.ones(())),
+        ("_rows/taken", -5),
+        ("_rows/waiting/points", np.ones((3, 2))),
+        ("_rows/waiting/held", np.ones(())),
         ("dim", 3),
         ("_watch/dim", 10**15),
     ],
 )
-def test_an_observer_whose_parts_do_not_fit_is_refused(tmp_path, field, value):
+def test_an_observer_with_inconsistent_parts_is_rejected(tmp_path, field, value):
     live = onlooker.Observer(dim=1)
     live.learn_many(np.ones((130, 1)), np.ones((130, 1)))
     arrays = {**pack(live), field: np.asarray(value)}
@@ -207,7 +207,7 @@ def test_a_pickle_among_a_result_s_arrays_is_never_run(tmp_path):
     assert not mark.exists()
 
 
-def test_words_for_pandas_in_a_parquet_file_are_only_words(tmp_path):
+def test_pandas_metadata_in_a_parquet_file_is_ignored(tmp_path):
     mark = tmp_path / "it was run"
     bad = pickle.dumps(Malicious(mark))
     words = {b"pandas": bad, b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": bad}
@@ -220,14 +220,14 @@ def test_words_for_pandas_in_a_parquet_file_are_only_words(tmp_path):
     assert not mark.exists()
 
 
-def test_words_of_no_characters_are_refused(tmp_path):
+def test_invalid_unicode_is_rejected(tmp_path):
     strange = np.full(4, 2**31 - 1, np.uint32).view("U1")
     np.savez(tmp_path / "log.npz", points=np.ones((4, 2)), agents=strange)
-    with pytest.raises(ValueError, match=r"log\.npz has an array agents that cannot be read \(.*no characters"):
+    with pytest.raises(ValueError, match=r"log\.npz has an array agents that cannot be read \(.*not valid Unicode"):
         onlooker.read_log(tmp_path / "log.npz")
 
 
-def test_an_archive_that_lies_about_its_size_is_refused(tmp_path):
+def test_an_archive_that_lies_about_its_size_is_rejected(tmp_path):
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (200000000, 2), }"
     array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
     written = io.BytesIO()
@@ -242,7 +242,7 @@ def test_an_archive_that_lies_about_its_size_is_refused(tmp_path):
         onlooker.read_log(tmp_path / "log.npz")
 
 
-def test_what_promises_too_much_is_refused_before_it_is_made(tmp_path, monkeypatch):
+def test_too_large_claims_are_rejected_before_allocation(tmp_path, monkeypatch):
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 2), }"
     with zipfile.ZipFile(tmp_path / "log.npz", "w") as archive:
         archive.writestr("points.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64))
@@ -254,11 +254,11 @@ def test_what_promises_too_much_is_refused_before_it_is_made(tmp_path, monkeypat
         files[name] = re.sub(rb'("shape": \[\s*)2', rb"\g<1>2000000000", files[name])
     fuzz.write(tmp_path, files, {})
     with fuzz.little_memory():
-        with pytest.raises(ValueError, match="header promises 16000000000000 bytes and there are 64"):
+        with pytest.raises(ValueError, match="header claims 16000000000000 bytes but there are 64"):
             onlooker.read_log(tmp_path / "log.npz")
         with pytest.raises(ValueError, match="too large"):
             libsvm.read(tmp_path / "wide")
         with pytest.raises(ValueError, match="unpacks to more than"):
             libsvm.read(tmp_path / "bomb.bz2")
-        with pytest.raises(ValueError, match="its arrays promise"):
+        with pytest.raises(ValueError, match="its arrays claim"):
             onlooker.load(tmp_path / "result")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation_list import MUTATIONS
-from tests.mutations import ROOT
+from tests.support.mutation_list import MUTATIONS
+from tests.support.mutations import ROOT
 
 FUNCTIONS: dict[str, set[str]] = {}
 
@@ -19,7 +19,7 @@ def functions(file: str) -> set[str]:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_mutation_changes_one_text_and_names_tests_that_exist(mutation):
+def test_mutations_change_one_text_and_name_existing_tests(mutation):
     assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
     assert mutation.new != mutation.old
     compile((ROOT / mutation.file).read_text().replace(mutation.old, mutation.new), mutation.file, "exec")

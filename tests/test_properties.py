@@ -23,11 +23,11 @@ from hypothesis.extra.numpy import arrays
 
 import onlooker
 from onlooker import cli
-from onlooker.checkpoint import packed
-from onlooker.coordinates import softmax, spherical
-from onlooker.kernels import epanechnikov, fourth_order, gaussian, truncated_gaussian
-from onlooker.observe.optimiser import Optimiser
-from onlooker.store import pack
+from onlooker.core.kernels import epanechnikov, fourth_order, gaussian, truncated_gaussian
+from onlooker.core.policies import softmax, spherical
+from onlooker.data.optimizer import Optimizer
+from onlooker.storage.state_file import packed
+from onlooker.storage.trees import pack
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -236,7 +236,7 @@ def test_what_is_written_is_read_in_order_whole_or_in_pieces(recording, rows, da
 
 
 @given(recordings(), st.integers(1, 12))
-def test_rows_that_are_not_finite_are_counted_and_refused(recording, rows):
+def test_any_rows_that_are_not_finite_are_rejected_and_counted(recording, rows):
     points, gradients, agents = recording
     finite = np.isfinite(points).all(axis=1) & np.isfinite(gradients).all(axis=1)
     with tempfile.TemporaryDirectory() as folder:
@@ -289,14 +289,14 @@ def _as_written(value):
 
 shares = st.floats(0.05, 0.95)
 rules = st.one_of(
-    st.builds(Optimiser, weight_decay=st.floats(0, 0.5)),
-    st.builds(Optimiser, momentum=shares, dampening=st.floats(0, 0.5), weight_decay=st.floats(0, 0.5)),
-    st.builds(Optimiser, momentum=shares, nesterov=st.just(True), weight_decay=st.floats(0, 0.5)),
+    st.builds(Optimizer, weight_decay=st.floats(0, 0.5)),
+    st.builds(Optimizer, momentum=shares, dampening=st.floats(0, 0.5), weight_decay=st.floats(0, 0.5)),
+    st.builds(Optimizer, momentum=shares, nesterov=st.just(True), weight_decay=st.floats(0, 0.5)),
 )
 
 
 def climb(start, gradients, rate, rule):
-    """θ₀ … θₙ of the rule, as `Optimiser` has it."""
+    """θ₀ … θₙ of the rule, as `Optimizer` has it."""
     iterates, buffer = [start], None
     for gradient in gradients:
         new = gradient - rule.weight_decay * iterates[-1]
@@ -320,7 +320,7 @@ def test_steps_are_turned_back_into_the_gradients_that_made_them(seed, rule, len
     owner = random.permutation(np.concatenate(agents))
     order = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
     points, gradients = (np.concatenate(part)[order] for part in (points, gradients))
-    seen = onlooker.observe(points, agents=owner, learning_rate=rate, optimiser=rule)
+    seen = onlooker.observe(points, agents=owner, learning_rate=rate, optimizer=rule)
     known = ~np.isnan(gradients).any(axis=1)
     assert np.array_equal(seen.points, points[known])
     assert np.array_equal(seen.agents, owner[known])
@@ -407,7 +407,7 @@ def never(*_, **__):
 @contextlib.contextmanager
 def nothing_long():
     """A folder to be in, with a log in it, where nothing is computed or served."""
-    from onlooker.live import serve, watch
+    from onlooker.live.page import serve, watch
     from onlooker.paper import bayes, cmdp, demo, logistic, posterior, tracking
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -420,7 +420,7 @@ def nothing_long():
             (demo, "demo"),
             (serve, "serve"),
             (watch, "Watch"),
-            (sys.modules["onlooker.reconstruct"], "reconstruct"),
+            (sys.modules["onlooker.reconstruction.reconstruct"], "reconstruct"),
         ]
         long += [(module, "reproduce") for module in (bayes, cmdp, logistic, posterior, tracking)]
         for module, name in long:
@@ -451,7 +451,7 @@ def run(line):
 @example(["report", "\0"])
 @example(["report", "\udc80"])
 @example(["watch", "\0"])
-def test_whatever_is_typed_is_answered_in_a_sentence(line):
+def test_any_command_line_gets_one_sentence(line):
     with nothing_long():
         code, _, said = run(line)
     assert code in (0, 1, 2), said

@@ -1,22 +1,23 @@
 """α ← α + μ K_Δ(θ−α) β/(2p(θ|α)) g + √μ w, with θ = α + v, v ~ N(0, σ²I), p(θ|α) = N(θ; α, σ²I).
 
 The paper's active learner (`eq:activeirl`): it asks for the gradient at α and gets the one at θ nearby, which the
-ratio K_Δ/p turns into a smoothed gradient at α, so the chain samples exp(βR) as μ, Δ → 0. With s = Δ/σ a Gaussian
-kernel's ratio has E ratio² = [s²(2−s²)]^(−N/2): finite for s < √2 only, and near 1 in many dimensions only for Δ = σ,
-where the ratio is 1 and the step the plain one with the gradient at θ.
+ratio K_Δ/p turns into a smoothed gradient at α, so that the chain samples exp(βR) as μ, Δ → 0. With s = Δ/σ a Gaussian
+kernel's ratio has E ratio² = [s²(2−s²)]^(−N/2): finite only for s < √2, and near 1 in many dimensions only for Δ = σ,
+where the ratio is 1 and the step is the classical one with the gradient at θ.
 """
 
 import math
 
 from jax import Array
 
-from onlooker.check import check_positive
+from onlooker.core.kernels import Kernel, by_name, gaussian
+from onlooker.core.settings import check_positive
+from onlooker.data.observations import Observation
 from onlooker.inverse.base import Info, InverseLearner, distance
 from onlooker.inverse.confine import Confine, nowhere
-from onlooker.kernels import Kernel, by_name, gaussian
-from onlooker.observe.observation import Observation
+from onlooker.inverse.examples import Example, answers
 
-__all__ = ["active"]
+__all__ = ["active", "examples"]
 
 
 def active(
@@ -28,22 +29,22 @@ def active(
     kernel: str | Kernel = gaussian,
     confine: Confine = nowhere,
 ) -> InverseLearner:
-    """The active inverse learner, on a stream that answers questions.
+    """The active inverse learner, for a stream that answers questions.
 
     Parameters
     ----------
     step_size
         μ.
     spread
-        σ: how far from the chain a question is answered, per coordinate.
+        σ, the standard deviation of θ − α in each coordinate.
     bandwidth
         Δ of the kernel; by default σ.
     beta
         β, the inverse temperature.
     kernel
-        K, of any kind.
+        K: a kernel or its name.
     confine
-        Keeps the chain in a region; by default nowhere does.
+        Keeps the chain in a region; default: unconfined.
     """
     bandwidth = spread if bandwidth is None else bandwidth
     check_positive(step_size=step_size, spread=spread, bandwidth=bandwidth, beta=beta)
@@ -51,7 +52,7 @@ def active(
     if kernel.tail * bandwidth >= math.sqrt(2) * spread:
         raise ValueError(
             f"bandwidth is {bandwidth:g} and spread {spread:g}: the weights of kernel {kernel.name!r} have infinite "
-            f"variance from a bandwidth of {math.sqrt(2) * spread / kernel.tail:.3g} on; give a smaller one."
+            f"variance from {math.sqrt(2) * spread / kernel.tail:.3g} on; give a smaller bandwidth."
         )
     root = math.sqrt(step_size)
 
@@ -72,4 +73,8 @@ def active(
         "beta": beta,
         "kernel": kernel.name,
     }
-    return InverseLearner("active", step, settings, noise_rows=2, asks=True, ask=ask)
+    return InverseLearner("active", step, settings, noise_rows=2, ask=ask, evidence="answers", plain_noise=True)
+
+
+def examples() -> dict[str, Example]:
+    return {"active": Example(lambda: active(step_size=1e-2, spread=0.3, bandwidth=0.2), answers)}

@@ -1,11 +1,11 @@
-"""What an inverse learner is: a step written for one chain, and what it needs to be given.
+"""The interface of an inverse learner: a step of one chain, and declarations of what it needs.
 
 ``step(position, evidence, noise) -> (position, info)`` is a pure function. ``noise`` is standard normal, of shape
-(noise_rows, dim), drawn by engine.py. ``evidence`` is one of
+(noise_rows, dim), drawn by `engine.loop`. ``evidence`` is one of
 
 * an `Observation` of the stream, or a pool of them (whatever the stream yields per step);
 * the memory, when the learner has an ``update``: it is updated once per block, for all chains together;
-* the answer to a question, what the stream answers at the point ``ask(position, noise)``, when it does.
+* the stream's answer at the point ``ask(position, noise)``, when the stream answers questions.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,100 +15,66 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.density import Density
+from onlooker.core.density import Density
+from onlooker.inverse.reports import FieldInfo, Info, PoolInfo
 
-__all__ = ["FieldInfo", "Info", "InverseLearner", "PoolInfo", "Step", "distance"]
+__all__ = ["EVIDENCE", "FieldInfo", "Info", "InverseLearner", "PoolInfo", "Step", "distance"]
 
+# The kinds of evidence.
+EVIDENCE = ("observation", "pool", "memory", "answers")
 Step = Callable[[Array, Any, Array], tuple[Array, Any]]
 
 
-class Info(NamedTuple):
-    """What a person wants to know about one step of one chain.
-
-    Attributes
-    ----------
-    weight
-        The weight the evidence had: K_Δ(θ − α) for the single-kernel learners, the ratio K_Δ/p for `active`, 1 for
-        `classical`.
-    distance
-        From the chain to the observation of this step.
-    projected
-        1 when the chain was pushed back by its confinement, else 0.
-    """
-
-    weight: Array
-    distance: Array
-    projected: Array
-
-
-class PoolInfo(NamedTuple):
-    """The same when a step is shown a pool.
-
-    Attributes
-    ----------
-    kernel_ess
-        (Σw)²/Σw² of the pool's weights: how many of its observations count.
-    distance
-        From the chain to the nearest observation of the pool.
-    projected
-        1 when the chain was pushed back by its confinement, else 0.
-    empty
-        1 when the kernel reached no observation and there was no drift.
-    reset
-        1 when the chain was begun again.
-    """
-
-    kernel_ess: Array
-    distance: Array
-    projected: Array
-    empty: Array
-    reset: Array
-
-
-class FieldInfo(NamedTuple):
-    """What a step on a remembered field reports.
-
-    Attributes
-    ----------
-    kernel_ess
-        Effective neighbours behind the gradient.
-    bandwidth
-        The one it took, in the points' units (the mean over axes), after widening.
-    projected
-        1 outside the box, where the gradient is that of its edge and a pull back.
-    """
-
-    kernel_ess: Array
-    bandwidth: Array
-    projected: Array
-
-
 class InverseLearner(NamedTuple):
-    """An inverse learner, ready to run.
+    """An inverse learner, ready to run: its step, what the step needs and what it reports.
 
     Attributes
     ----------
     name
-        As in the tables of the docs.
+        Shown in reports; no code depends on it.
     step
         The update of one chain.
     settings
-        The numbers it was made with, for reports.
+        Its settings, shown in reports and compared before a run continues from a checkpoint.
     density
-        π, for the learners that assume the points come from it; run.py then tests that they do.
+        π, for learners that assume that the points come from it; `run` then tests whether they do.
     noise_rows
-        How many rows of standard normal noise a step takes.
-    asks
-        It needs answers at points of its own choosing; a stream of other people's gradients is refused.
+        Number of rows of standard normal noise that a step takes.
     ask
-        ``ask(position, noise)``: where a question is put; by default at the position.
-    init, update
-        ``init(dim)`` makes an empty memory, ``update(memory, observations, count)`` adds a block to it: its first
-        ``count`` rows, the others are past the end of the record.
+        ``ask(position, noise)`` returns the point at which to ask for a gradient; by default the position.
+    init
+        ``init(dim)`` returns an empty memory.
+    update
+        ``update(memory, observations, count)`` adds the first ``count`` rows of a block to the memory. The others lie
+        past the end of the stream.
     info
-        What its steps report.
+        The type of its reports: `Info`, `PoolInfo`, `FieldInfo`, or another `inverse.reports.Report`.
     check
-        ``check(positions)`` raises when a chain must not start there.
+        ``check(positions)`` raises an error if a chain must not start at one of them.
+    evidence
+        What a step uses: "observation", one per step; "pool", several per step; "memory", the result of ``update``; or
+        "answers", gradients at points that it chooses. `run` rejects a stream that does not offer it.
+    plain_noise
+        Whether its noise is √μ w, its drift half a gradient and μ its setting ``step_size``, so that a further term can
+        be added to its drift.
+
+    Examples
+    --------
+    A complete learner: Langevin dynamics in which the weight of an observation falls with its distance.
+
+    >>> from onlooker import Observations, recorded, run
+    >>> def trusting(*, step_size, reach):
+    ...     def step(position, evidence, noise):
+    ...         away = distance(evidence.point, position)
+    ...         weight = jnp.exp(-away / reach)
+    ...         moved = position + step_size / 2 * weight * evidence.gradient + step_size**0.5 * noise[0]
+    ...         return moved, Info(weight, away, jnp.zeros(()))
+    ...
+    ...     return InverseLearner("trusting", step, {"step_size": step_size, "reach": reach}, plain_noise=True)
+    >>> points = np.random.default_rng(0).standard_normal((4000, 2))
+    >>> chains = run(trusting(step_size=0.05, reach=1.0), recorded(Observations(points, -points)), chains=8)
+    >>> chains.learner, chains.steps, chains.diagnostics["kernel_ess"] > 100
+    ('trusting', 4000, True)
     """
 
     name: str
@@ -116,12 +82,13 @@ class InverseLearner(NamedTuple):
     settings: Mapping[str, Any]
     density: Density | None = None
     noise_rows: int = 1
-    asks: bool = False
     ask: Callable[[Array, Array], Array] = lambda position, noise: position
     init: Callable[[int], Any] = lambda dim: ()
     update: Callable[[Any, Any, Array], Any] | None = None
-    info: type[Info] | type[PoolInfo] | type[FieldInfo] = Info
+    info: type[Any] = Info
     check: Callable[[np.ndarray], None] = lambda positions: None
+    evidence: str = "observation"
+    plain_noise: bool = False
 
 
 def distance(point: Array, position: Array) -> Array:

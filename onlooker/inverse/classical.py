@@ -8,16 +8,17 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
-from onlooker.check import check_positive
+from onlooker.core.settings import check_positive
+from onlooker.data.observations import Observation
 from onlooker.inverse.base import Info, InverseLearner
 from onlooker.inverse.confine import Confine, nowhere
-from onlooker.observe.observation import Observation
+from onlooker.inverse.examples import Example, answers
 
-__all__ = ["classical"]
+__all__ = ["classical", "examples"]
 
 
 def classical(*, step_size: float, beta: float = 1.0, confine: Confine = nowhere) -> InverseLearner:
-    """Classical Langevin dynamics on answered questions.
+    """Classical Langevin dynamics, for a stream that answers questions.
 
     Parameters
     ----------
@@ -26,7 +27,7 @@ def classical(*, step_size: float, beta: float = 1.0, confine: Confine = nowhere
     beta
         β, the inverse temperature.
     confine
-        Keeps the chain in a region; by default nowhere does.
+        Keeps the chain in a region; default: unconfined.
     """
     check_positive(step_size=step_size, beta=beta)
     root = math.sqrt(step_size)
@@ -36,4 +37,9 @@ def classical(*, step_size: float, beta: float = 1.0, confine: Confine = nowhere
         position, projected = confine(position, drift + root * noise[0])
         return position, Info(jnp.ones_like(projected), jnp.zeros_like(projected), projected)
 
-    return InverseLearner("classical", step, {"step_size": step_size, "beta": beta}, asks=True)
+    settings = {"step_size": step_size, "beta": beta}
+    return InverseLearner("classical", step, settings, evidence="answers", plain_noise=True)
+
+
+def examples() -> dict[str, Example]:
+    return {"classical": Example(lambda: classical(step_size=1e-2), answers)}

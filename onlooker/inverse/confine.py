@@ -1,6 +1,7 @@
-"""Keeping a chain where the data are: α ← α + δ, then back into a ball or an interval if need be, and counted.
+"""Confinement of a chain to where the data are: α ← α + δ, then back into a ball or an interval if it left.
 
-``confine(position, increment) -> (position, touched)`` is an option of every inverse learner.
+``confine(position, increment) -> (position, touched)`` is an option of every inverse learner; ``touched`` is 1 when the
+chain was moved back, else 0.
 """
 
 import math
@@ -10,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.check import check_positive
+from onlooker.core.settings import check_positive
 
-__all__ = ["Confine", "ball", "fade", "fold", "nowhere"]
+__all__ = ["Confine", "ball", "fold", "nowhere"]
 
 Confine = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -23,14 +24,14 @@ def nowhere(position: Array, increment: Array) -> tuple[Array, Array]:
 
 
 def ball(radius: float, centre: Sequence[float] | None = None) -> Confine:
-    """Radial projection about a centre (the origin): α·min(1, M/‖α‖). The law inside the ball is left alone.
+    """Radial projection about a centre (the origin): α·min(1, M/‖α‖). It does not change the law inside.
 
-    A step that leaves the numbers altogether is not taken.
+    A step to NaN or infinity is not taken.
 
     Examples
     --------
-    >>> place, touched = ball(2.0)(jnp.array([0.0, 1.0]), jnp.array([0.0, 3.0]))
-    >>> place.tolist(), float(touched)
+    >>> position, touched = ball(2.0)(jnp.array([0.0, 1.0]), jnp.array([0.0, 3.0]))
+    >>> position.tolist(), float(touched)
     ([0.0, 2.0], 1.0)
     """
     check_positive(radius=radius)
@@ -60,20 +61,5 @@ def fold(low: float, high: float = math.inf) -> Confine:
             width = high - low
             folded = high - jnp.abs(width - (moved - low) % (2 * width))
         return jnp.where(outside, folded, moved), jnp.any(outside).astype(position.dtype)
-
-    return confine
-
-
-def fade(radius: float) -> Confine:
-    """The truncation of the paper's proof, δ·q_M(α) with q_M = 1 in the ball and 0 beyond radius + 1.
-
-    It slows the chain near the boundary and so changes the law there: for the errata, not for use.
-    """
-    check_positive(radius=radius)
-
-    def confine(position: Array, increment: Array) -> tuple[Array, Array]:
-        excess = jnp.clip(jnp.sqrt(jnp.sum(position * position)) - radius, 0, 1)
-        kept = 1 - excess * excess * (3 - 2 * excess)
-        return position + kept * increment, (excess > 0).astype(position.dtype)
 
     return confine

@@ -1,7 +1,7 @@
 """α ← α + μ K_Δ(θ−α) β/(2π(α)) (I + S) g + √μ w with S = −Sᵀ, which samples exp(βR) as μ, Δ → 0.
 
 The paper's non-reversible learner (`eq:irl3`). The limit mixes at least as fast as `reweighted`; at a constant
-step the added rotation also adds bias, so "always faster" is false, and the user gives S.
+step size the rotation also adds bias, so it is not always faster, and S is left to the user.
 """
 
 from typing import Any
@@ -11,14 +11,15 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from onlooker.check import check_positive
-from onlooker.density import as_density
+from onlooker.core.density import as_density, standard_normal
+from onlooker.core.kernels import Kernel, by_name, gaussian
+from onlooker.core.settings import check_positive
 from onlooker.inverse.base import InverseLearner
 from onlooker.inverse.confine import Confine, nowhere
-from onlooker.inverse.reweighted import importance_step, refuse_zero_density
-from onlooker.kernels import Kernel, by_name, gaussian
+from onlooker.inverse.examples import Example, observed
+from onlooker.inverse.reweighted import importance_step, reject_zero_density
 
-__all__ = ["nonreversible"]
+__all__ = ["examples", "nonreversible"]
 
 
 def nonreversible(
@@ -36,11 +37,19 @@ def nonreversible(
     Parameters
     ----------
     density
-        π, the density of the points observed.
+        π, the density of the observed points.
     rotation
         S, (dim, dim), skew-symmetric.
-    step_size, bandwidth, beta, kernel, confine
-        As in `reweighted`.
+    step_size
+        μ.
+    bandwidth
+        Δ of the kernel: bias O(Δ²), gradient noise O(μ/(Δ^N π)).
+    beta
+        β, the inverse temperature.
+    kernel
+        K: a kernel or its name.
+    confine
+        Keeps the chain in a region, such as ``ball(3.5)``; default: unconfined.
     """
     check_positive(step_size=step_size, bandwidth=bandwidth, beta=beta)
     skew = np.asarray(rotation, dtype=float)
@@ -54,19 +63,11 @@ def nonreversible(
     def turn(gradient: Array) -> Array:
         if len(gradient) != len(matrix):
             raise ValueError(
-                f"rotation is {matrix.shape} but the points have {len(gradient)} dimensions; give one of theirs."
+                f"rotation has shape {matrix.shape} but points {len(gradient)} dimensions; give a matrix that fits."
             )
         return jnp.sum(jnp.asarray(matrix.T, gradient.dtype) * gradient[:, None], axis=0)
 
-    step = importance_step(
-        density,
-        kernel,
-        step_size,
-        bandwidth,
-        beta,
-        confine,
-        turn,
-    )
+    step = importance_step(density, kernel, step_size, bandwidth, beta, confine, turn)
     settings = {
         "step_size": step_size,
         "bandwidth": bandwidth,
@@ -74,4 +75,11 @@ def nonreversible(
         "kernel": kernel.name,
         "rotation": skew.tolist(),
     }
-    return InverseLearner("nonreversible", step, settings, density, check=refuse_zero_density(density))
+    return InverseLearner("nonreversible", step, settings, density, check=reject_zero_density(density))
+
+
+def examples() -> dict[str, Example]:
+    def made() -> InverseLearner:
+        return nonreversible(standard_normal(2), rotation=[[0.0, 1.0], [-1.0, 0.0]], step_size=1e-2, bandwidth=0.5)
+
+    return {"nonreversible": Example(made, observed, start=[0.3, 0.0])}

@@ -1,8 +1,8 @@
-"""α ← α + μ(β/2) ĝ(α) + √μ w, with ĝ the kernel regression on all that is remembered.
+"""α ← α + μ(β/2) ĝ(α) + √μ w, with ĝ the kernel regression on all observations in memory.
 
-Samples exp(βR) as the field converges to ∇R. It needs no density π, and every chain uses every observation: where the
-paper's learners have one look at each, `replay` goes back to them. Its field is refreshed as data arrive; the memory is
-bounded (see `field.memory`). In many dimensions no kernel has neighbours: `potential` fits instead.
+Samples exp(βR) as the field converges to ∇R. It needs no density π, and every step uses every observation,
+where the paper's learners use each of them once. The field is refreshed as data arrive; the memory is bounded (see
+`fit.memory`). In many dimensions no kernel has neighbours: the method `potential` fits there.
 """
 
 import math
@@ -14,24 +14,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.check import check_positive
-from onlooker.field.binned import Field, evaluate, fit_field
-from onlooker.field.kernel_regression import VARIANTS, regress
-from onlooker.field.memory import Bins, Cloud, Memory
+from onlooker.core.settings import check_positive
+from onlooker.data.observations import Observation
+from onlooker.fit.binned_regression import Field, evaluate, fit_field
+from onlooker.fit.kernel_regression import VARIANTS, regress
+from onlooker.fit.memory import Bins, Cloud, Memory, binned
 from onlooker.inverse.base import FieldInfo, InverseLearner
-from onlooker.observe.observation import Observation
+from onlooker.inverse.examples import Example, observed
 
-__all__ = ["BOX_WIDTHS", "remembered", "replay"]
+__all__ = ["BOX_WIDTHS", "examples", "remembered", "replay"]
 
-# The field of binned moments is refreshed when the rows seen have grown by this share.
+# The field of binned moments is refitted when the number of rows has grown by this share.
 REFRESH = 0.1
 # Beyond the box a chain is pulled back as by a Gaussian of a sixth of its width.
 BOX_WIDTHS = 6.0
+# Rows added to a memory at once; the last chunk is padded, so that one compiled function serves all.
 CHUNK = 1 << 16
 
 Init = Callable[[int], Any]
 Update = Callable[[Any, Any, Array], Any]
-# The gradient at a position, the pull back into the box, and what to report.
+# Returns the gradient at a position, the pull back into the box, and the report.
 Slope = Callable[[Any, Array], tuple[Array, Any, FieldInfo]]
 
 
@@ -44,7 +46,7 @@ class _OnBins(NamedTuple):
 def remembered(
     memory: Memory, points: np.ndarray, gradients: np.ndarray, held: np.ndarray | None = None
 ) -> Bins | Cloud:
-    """A memory with observations (n, dim) in it; ``held`` says which are held out, to choose a bandwidth by."""
+    """A memory of observations (n, dim); ``held`` marks the rows held out to choose a bandwidth."""
     add = jax.jit(memory.add)
     state = memory.init(points.shape[1])
     for first in range(0, len(points), CHUNK):
@@ -67,7 +69,7 @@ def replay(
     enough: float = 10.0,
     state: Bins | Cloud | None = None,
 ) -> InverseLearner:
-    """The replaying inverse learner, on a stream of observations.
+    """The replaying inverse learner, for a stream of observations.
 
     Parameters
     ----------
@@ -85,7 +87,7 @@ def replay(
     enough
         Effective neighbours below which a bandwidth is widened.
     state
-        What is remembered at the start, from `remembered`; by default nothing.
+        The memory at the start, from `remembered`; by default it is empty.
     """
     check_positive(step_size=step_size, beta=beta, enough=enough)
     if variant is not None and variant not in VARIANTS:
@@ -94,7 +96,7 @@ def replay(
         if bandwidth is not None:
             raise ValueError("bandwidth is chosen from held-out gradients by binned memory; leave it out.")
     elif bandwidth is None:
-        raise ValueError(f"bandwidth is missing: a {memory.name} of points does not choose it.")
+        raise ValueError(f"bandwidth is missing and memory {memory.name!r} does not choose it; give a bandwidth.")
     else:
         check_positive(bandwidth=bandwidth)
     settings: dict[str, Any] = {"step_size": step_size, "beta": beta, "memory": memory.name, "enough": enough}
@@ -107,7 +109,9 @@ def replay(
         slope, pull, info = gradient(evidence, position)
         return position + step_size * (beta / 2 * slope - pull / 2) + root * noise[0], info
 
-    return InverseLearner("replay", step, settings, init=init, update=update, info=FieldInfo)
+    return InverseLearner(
+        "replay", step, settings, init=init, update=update, info=FieldInfo, evidence="memory", plain_noise=True
+    )
 
 
 def _on_points(
@@ -135,29 +139,36 @@ def _on_bins(
 
     def init(dim: int) -> _OnBins:
         if dim != len(low):
-            raise ValueError(f"memory is of {len(low)} dimensions and the stream of {dim}; give it a box of theirs.")
+            raise ValueError(f"memory has {len(low)} dimensions but the stream {dim}; give it a box that fits.")
         bins = memory.init(dim) if state is None else state
         return _OnBins(bins, fit_field(bins, enough, variant), bins.seen)
 
-    def update(held: _OnBins, observations: Observation, count: Array) -> _OnBins:
-        bins = memory.add(held.bins, observations, count)
-        stale = bins.seen > (1 + REFRESH) * held.refreshed.astype(jnp.float32)
+    def update(current: _OnBins, observations: Observation, count: Array) -> _OnBins:
+        bins = memory.add(current.bins, observations, count)
+        stale = bins.seen.astype(jnp.float32) > (1 + REFRESH) * current.refreshed.astype(jnp.float32)
         field, refreshed = jax.lax.cond(
             stale,
             lambda: (fit_field(bins, enough, variant), bins.seen),
-            lambda: (held.field, held.refreshed),
+            lambda: (current.field, current.refreshed),
         )
         return _OnBins(bins, field, refreshed)
 
-    def gradient(held: _OnBins, position: Array) -> tuple[Array, Array, FieldInfo]:
-        field, scale = held.field, jnp.asarray(width, position.dtype)
+    def gradient(current: _OnBins, position: Array) -> tuple[Array, Array, FieldInfo]:
+        field, scale = current.field, jnp.asarray(width, position.dtype)
         share = (position - jnp.asarray(low, position.dtype)) / scale
         beyond = share - jnp.clip(share, 0, 1)
         table = jnp.concatenate([field.gradient, field.ess[..., None], field.widened[..., None]], axis=-1)
-        found = evaluate(table, share)
+        values = evaluate(table, share)
         dim = len(share)
         pull = BOX_WIDTHS**2 * beyond / scale
-        taken = found[dim + 1] * jnp.mean(scale) / field.ess.shape[0]
-        return found[:dim], pull, FieldInfo(found[dim], taken, jnp.any(beyond != 0).astype(position.dtype))
+        taken = values[dim + 1] * jnp.mean(scale) / field.ess.shape[0]
+        return values[:dim], pull, FieldInfo(values[dim], taken, jnp.any(beyond != 0).astype(position.dtype))
 
     return init, update, gradient
+
+
+def examples() -> dict[str, Example]:
+    def made() -> InverseLearner:
+        return replay(binned([-4, -4], [4, 4], cells=16), step_size=1e-2)
+
+    return {"replay": Example(made, observed, chains=8)}

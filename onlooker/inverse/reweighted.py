@@ -1,8 +1,8 @@
 """α ← α + μ K_Δ(θ−α) β/(2π(α)) g + √μ w, which samples exp(βR) as μ, Δ → 0.
 
 The paper's second single-kernel learner (`eq:irl2`). The factor 1/π(α) grows without bound in the tails of π and
-throws chains out of them: confine it to a ball that the points fill. A density with a bounded support must not
-have the chain leave it: where π is zero there is no drift, and a start there is refused.
+throws chains out: confine them to a ball that the points fill. Outside a bounded support of π there is no drift, and a
+start there is rejected.
 """
 
 import math
@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.check import check_positive
-from onlooker.density import Density, as_density
+from onlooker.core.density import Density, as_density, standard_normal
+from onlooker.core.kernels import Kernel, by_name, gaussian
+from onlooker.core.settings import check_positive
+from onlooker.data.observations import Observation
 from onlooker.inverse.base import Info, InverseLearner, Step, distance
-from onlooker.inverse.confine import Confine, nowhere
-from onlooker.kernels import Kernel, by_name, gaussian
-from onlooker.observe.observation import Observation
+from onlooker.inverse.confine import Confine, ball, nowhere
+from onlooker.inverse.examples import Example, observed
 
-__all__ = ["importance_step", "refuse_zero_density", "reweighted"]
+__all__ = ["examples", "importance_step", "reject_zero_density", "reweighted"]
 
 
 def reweighted(
@@ -37,7 +38,7 @@ def reweighted(
     Parameters
     ----------
     density
-        π, the density of the points observed.
+        π, the density of the observed points.
     step_size
         μ.
     bandwidth
@@ -45,15 +46,15 @@ def reweighted(
     beta
         β, the inverse temperature.
     kernel
-        K, of any kind.
+        K: a kernel or its name.
     confine
-        Keeps the chain in a region, such as ``ball(3.5)``; by default nowhere does.
+        Keeps the chain in a region, such as ``ball(3.5)``; default: unconfined.
     """
     check_positive(step_size=step_size, bandwidth=bandwidth, beta=beta)
     density, kernel = as_density(density), by_name(kernel)
     settings = {"step_size": step_size, "bandwidth": bandwidth, "beta": beta, "kernel": kernel.name}
     step = importance_step(density, kernel, step_size, bandwidth, beta, confine)
-    return InverseLearner("reweighted", step, settings, density, check=refuse_zero_density(density))
+    return InverseLearner("reweighted", step, settings, density, check=reject_zero_density(density), plain_noise=True)
 
 
 def importance_step(
@@ -80,8 +81,8 @@ def importance_step(
     return step
 
 
-def refuse_zero_density(density: Density) -> Callable[[np.ndarray], None]:
-    """A check of starting positions (n, dim): π must be positive at each."""
+def reject_zero_density(density: Density) -> Callable[[np.ndarray], None]:
+    """A check that π is positive at all starting positions (n, dim)."""
 
     def check(positions: np.ndarray) -> None:
         lost = int(np.count_nonzero(~density.is_positive(positions)))
@@ -91,3 +92,10 @@ def refuse_zero_density(density: Density) -> Callable[[np.ndarray], None]:
             )
 
     return check
+
+
+def examples() -> dict[str, Example]:
+    def made() -> InverseLearner:
+        return reweighted(standard_normal(2), step_size=1e-2, bandwidth=0.5, confine=ball(3.0))
+
+    return {"reweighted": Example(made, observed, start=[0.3, 0.0])}

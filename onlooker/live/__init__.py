@@ -1,1 +1,1 @@
-"""The page that shows a reward being learnt, and the report that is kept of one."""
+"""Rows as they come: the Observer, and the page that shows a reward while it is being learnt."""

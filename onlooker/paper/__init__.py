@@ -1,1 +1,1 @@
-"""One file per example of the paper: what ``onlooker reproduce NAME`` runs."""
+"""The examples of the paper, one file each, which ``onlooker reproduce NAME`` runs."""

@@ -1,7 +1,7 @@
 """Example 1: the Bayesian mixture's reward, by every passive inverse learner (fig:classicalLang, fig:mh, fig:mh2).
 
 Distances d1, d2 are the total variation of the two marginals, on 20 bins of [−3, 3] and two overflow bins, to the
-exact law exp(R) unless a row says otherwise. Rows that must fail are here too: they show what the paper gets wrong.
+exact law exp(R) unless a row says otherwise. Some rows must fail: they show what the paper gets wrong.
 """
 
 from collections.abc import Iterator
@@ -10,27 +10,31 @@ from pathlib import Path
 
 import numpy as np
 
-from onlooker.inverse import active, ball, classical, corrected, multikernel, naive, nonreversible, passive, reweighted
-from onlooker.learners.agents import independent, questions, simulate
-from onlooker.learners.mixture import Mixture
-from onlooker.observe.stream import pooled, recorded
+from onlooker.core.distances import marginal_variations, total_variation
+from onlooker.core.histogram import Histogram
+from onlooker.data.stream import pooled, recorded
+from onlooker.engine.accumulators import Marginals
+from onlooker.engine.run import Chains
+from onlooker.inverse import active, ball, classical, corrected, multikernel, nonreversible, passive, reweighted
+from onlooker.paper.corrected_mixtures import corrected_rows
+from onlooker.paper.errata import as_printed
 from onlooker.paper.mixture_runs import DENSITY, LISTING, TEXT, Example, Length, figures
-from onlooker.paper.ours import corrected_rows
+from onlooker.paper.naive import naive
 from onlooker.paper.rows import Row, at_least, at_most, between
-from onlooker.reward.accumulate import Histogram, Marginals
-from onlooker.reward.distances import marginal_variations, total_variation
-from onlooker.run import Chains
+from onlooker.simulation.agents import independent, questions, simulate
+from onlooker.simulation.mixture import Mixture
 
 __all__ = ["PRESETS", "reproduce"]
 
 PRESETS = ("text", "listing", "corrected")
-# Where the covariance of gradients is measured.
+# Number of places where `corrected` measures the covariance of gradients.
 PLACES = 16
+# The rotation S of `nonreversible`.
 SKEW = [[0.0, 1.0], [-1.0, 0.0]]
 
 
 def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
-    """Run the rows of a preset (by default of all; quickly the paper's, text and listing) and draw the figures."""
+    """Run the rows of a preset (default: all, or with ``quick`` text and listing) and draw the figures."""
     if preset in (None, "text"):
         yield from _text(Example(Mixture((10.0, 2.0)), quick, seed), folder)
     if preset in (None, "listing"):
@@ -69,7 +73,20 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
     figures(folder, "bayes", "passive", "passive inverse learner", main, example)
 
     yield _one_stream(example)
+    yield from _importance_weighted(example)
+    yield from _second_forms(example)
+    yield _running_agents(example)
+    yield from _pools(example, folder)
 
+    for name, bandwidth in (("naive", 0.1), ("naive, no kernel", None)):
+        learner = naive(step_size=1e-4, bandwidth=bandwidth)
+        lost = example.watch(learner, own, Length(20, quick_chains=20, quick_steps=300_000), name)
+        yield example.row(name, lost, {"d1": at_least(0.5), "d2": at_least(0.5)})
+
+
+def _importance_weighted(example: Example) -> Iterator[Row]:
+    """`reweighted` and `nonreversible`, and the ratio of the distances of their single runs."""
+    own = independent(example.reward, DENSITY)
     weighted = reweighted(DENSITY, **LISTING, confine=ball(3.5))
     per_run = Marginals(-3.0, 3.0, 20, per_chain=True)
     length = Length(100, quick_chains=160, quick_steps=500_000)
@@ -86,35 +103,30 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
         per_run_ratio=ratio,
     )
 
-    one_stream = independent(reward, DENSITY, shared=True)
-    for form, name, length, accept in (
+
+def _second_forms(example: Example) -> Iterator[Row]:
+    """The second form of `passive`, and the same as printed, which must fail."""
+    one_stream = independent(example.reward, DENSITY, shared=True)
+    for learner, name, length, accept in (
         (
-            "second",
+            passive(DENSITY, **TEXT, form="second"),
             "passive, second form",
             Length(50, quick_chains=200, quick_steps=1_000_000),
             {"d1": at_most(0.06), "d2": at_most(0.07)},
         ),
         (
-            "second as printed",
+            as_printed(DENSITY, **TEXT),
             "passive, second form as printed",
             Length(50, quick_chains=50, quick_steps=1_000_000),
             {"d1": at_least(0.5), "d2": at_least(0.5)},
         ),
     ):
-        second = example.watch(passive(DENSITY, **TEXT, form=form), one_stream, length, name)
+        second = example.watch(learner, one_stream, length, name)
         yield example.row(name, second, accept)
-
-    yield _running_agents(example)
-    yield from _pools(example, folder)
-
-    for name, bandwidth in (("naive", 0.1), ("naive, no kernel", None)):
-        learner = naive(step_size=1e-4, bandwidth=bandwidth)
-        lost = example.watch(learner, own, Length(20, quick_chains=20, quick_steps=300_000), name)
-        yield example.row(name, lost, {"d1": at_least(0.5), "d2": at_least(0.5)})
 
 
 def _one_stream(example: Example) -> Row:
-    """Six seeds of 50 chains (quickly: three of 100), each seed on one stream of its own."""
+    """Six seeds of 50 chains (three of 100 if quick); the chains of a seed share one stream."""
     count = 3 if example.quick else 6
     learner, stream = passive(DENSITY, **TEXT), independent(example.reward, DENSITY, shared=True)
     seeds = [
@@ -131,7 +143,7 @@ def _one_stream(example: Example) -> Row:
 
 
 def _pooled_seeds(example: Example, name: str, seeds: list[Chains], worst_seed: float) -> Row:
-    """One row of several seeds: their distances together, and the worst one's; of a single one its own."""
+    """One row for several seeds: the distances of all together, and those of the worst seed."""
     exact = example.exact.coarsen(2)
     histograms = [chains.histogram for chains in seeds if chains.histogram is not None]
     worst = np.max([marginal_variations(histogram.coarsen(2), exact) for histogram in histograms], axis=0)
@@ -149,12 +161,14 @@ def _pooled_seeds(example: Example, name: str, seeds: list[Chains], worst_seed: 
 
 
 def _running_agents(example: Example) -> Row:
-    """Agents that run 100 steps are not where they started: π is assumed, and wrong. Must fail, and must warn."""
+    """Agents that run 100 steps leave π, which is still assumed: the row must fail, and must warn."""
     agents = 10_000 if example.quick else 100_000
-    seen = simulate(example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + 1)
+    observations = simulate(
+        example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, seed=example.seed + 1
+    )
     length = Length(50, quick_steps=1_000_000)
-    chains = example.watch(passive(DENSITY, **TEXT), recorded(seen), length, "passive, running agents")
-    warned = any("do not follow the density" in warning for warning in chains.warnings)
+    chains = example.watch(passive(DENSITY, **TEXT), recorded(observations), length, "passive, running agents")
+    warned = any(message.code == "density-mismatch" for message in chains.warnings)
     return example.row(
         "passive, 100-step agents and assumed density",
         chains,
@@ -164,14 +178,16 @@ def _running_agents(example: Example) -> Row:
 
 
 def _pools(example: Example, folder: Path) -> Iterator[Row]:
-    """Pools of 100 from running agents, disjoint: interleaved, five seeds (quickly one); or each pool one agent's."""
+    """Disjoint pools of 100 from running agents: interleaved, with five seeds (one if quick); or one agent per pool."""
     learner = multikernel(step_size=5e-4, bandwidth=0.1)
     size = 100
 
     def watch(order: str, number: int, agents: int, label: str) -> Chains:
         seed = example.seed + 1000 * (number + 1)
-        seen = simulate(example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, order=order, seed=seed)
-        pools = pooled(recorded(seen), size)
+        observations = simulate(
+            example.reward, DENSITY, agents=agents, horizon=100, learning_rate=1e-3, order=order, seed=seed
+        )
+        pools = pooled(recorded(observations), size)
         assert pools.length is not None
         length = Length(50, pools.length, quick_chains=50, quick_steps=pools.length)
         options = {"seed": seed, "start": np.zeros(2), "burn_in": pools.length // 10}
@@ -185,10 +201,10 @@ def _pools(example: Example, folder: Path) -> Iterator[Row]:
     yield _pooled_seeds(example, name, seeds, worst_seed=0.075)
 
     name = "multikernel, one agent per pool"
-    one = watch("sequential", count, few, name)
-    warned = any("agents on average" in warning for warning in one.warnings)
+    alike = watch("sequential", count, few, name)
+    warned = any(message.code == "pools-alike" for message in alike.warnings)
     accept = {"d1": at_least(0.25), "d2": at_least(0.25), "warned": between(1, 1)}
-    yield example.row(name, one, accept, warned=float(warned))
+    yield example.row(name, alike, accept, warned=float(warned))
 
 
 def _listing(example: Example, folder: Path) -> Iterator[Row]:
@@ -200,7 +216,7 @@ def _listing(example: Example, folder: Path) -> Iterator[Row]:
 
 
 def _noise_corrected(example: Example) -> Iterator[Row]:
-    """The same learner with the gradients' own noise added to the injected one, and taken out of it."""
+    """The active learner, and the same with its injected noise reduced by the gradients' own."""
     answers, learner = questions(example.reward), active(step_size=5e-4, spread=0.1)
     length = Length(400, 100_000, quick_chains=400, quick_steps=50_000)
     plain = example.watch(learner, answers, length, "active", burn_in=10_000)
@@ -213,10 +229,10 @@ def _noise_corrected(example: Example) -> Iterator[Row]:
 
 
 def _per_run_distance(chains: Chains, example: Example) -> float:
-    """Mean over runs and coordinates of a run's own distance to the exact law."""
+    """The distance of a single run to the exact law, averaged over runs and coordinates."""
     assert chains.marginals is not None
     exact = example.exact.coarsen(2)
     truth = [exact.marginal(axis) for axis in range(2)]
     return float(
-        np.mean([total_variation(mine, truth[axis]) for run_ in chains.marginals for axis, mine in enumerate(run_)])
+        np.mean([total_variation(own, truth[axis]) for chain in chains.marginals for axis, own in enumerate(chain)])
     )

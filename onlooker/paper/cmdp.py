@@ -1,30 +1,26 @@
 """Example 3: what policy-gradient agents climb in a constrained Markov decision process (fig:mdp).
 
 tv_angles and tv_policies are total variations on 20 × 20 bins of (φ(1|1), φ(1|2)), to exp(R) dα and to exp(R) dφ;
-sd_of_cost is that of B over the samples; rms_of_reward is the standard deviation of R̂ − R where R is within 8 of its
+sd_of_cost is the standard deviation of B over the samples, rms_of_reward that of R̂ − R where R is within 8 of its
 maximum.
 """
 
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from onlooker.coordinates import Coordinates, spherical
-from onlooker.field.memory import binned
-from onlooker.field.smooth import SmoothPotential
+from onlooker.core.messages import undelivered
+from onlooker.core.policies import Coordinates, spherical
+from onlooker.data.observations import Observations
+from onlooker.engine.run import run
+from onlooker.fit.cosine_potential import CosinePotential
+from onlooker.fit.memory import binned
 from onlooker.inverse import classical, on_policies, remembered, replay
-from onlooker.learners.agents import questions, simulate
-from onlooker.learners.cmdp import CMDP, five_states, two_states
-from onlooker.learners.policy_gradient import PolicyGradient, WeakDerivative
-from onlooker.learners.reward import NoisyReward
-from onlooker.methods.replay import frozen, mirrored, silence
-from onlooker.observe.observation import Observations
 from onlooker.paper import cmdp_figures as figures
 from onlooker.paper.ridge_tour import (
     QUARTER,
@@ -36,24 +32,27 @@ from onlooker.paper.ridge_tour import (
     tour,
 )
 from onlooker.paper.rows import Row, at_least, at_most, between
-from onlooker.reconstruct import reconstruct
-from onlooker.reconstruction import Reconstruction
-from onlooker.run import run
-from onlooker.warning import OnlookerWarning
+from onlooker.reconstruction.by_replay import frozen, mirrored, silence
+from onlooker.reconstruction.reconstruct import reconstruct
+from onlooker.reconstruction.result import Reconstruction
+from onlooker.simulation.agents import questions, simulate
+from onlooker.simulation.cmdp import CMDP, five_states, two_states
+from onlooker.simulation.policy_gradient import PolicyGradient, WeakDerivative
+from onlooker.simulation.reward import NoisyReward
 
 __all__ = ["PRESETS", "reproduce"]
 
 PRESETS = ("listing", "corrected")
 ANGLES = spherical(2, 2)
 BINS = 20
-# Cells per axis of the square of angles that laws are integrated on: a ridge is some ten of them wide.
+# Cells per axis of the square of angles on which laws are integrated: the ridge is about ten cells wide.
 FINE = 3000
-# How far from its maximum R is compared.
+# R̂ is compared with R where R is within this of its maximum, where exp(R) has its mass.
 DEPTH = 8.0
-# From 1e5 gradients by paths of 1000 steps: rms_of_reward of `potential`, and tv_angles of `replay`, by penalty.
+# Limits for 1e5 gradients from paths of 1000 steps, by penalty: rms_of_reward of `potential`, tv_angles of `replay`.
 SAMPLED_ACCEPT = {1e3: 0.12, 1e4: 0.7}
 REPLAYED_ACCEPT = {1e3: 0.06, 1e4: 0.15}
-# A quick run has half as many, and √2 times the error.
+# A quick run has half as many gradients, and √2 times the error.
 QUICK_FACTOR = 1.5
 
 
@@ -68,18 +67,18 @@ class Square:
         """Masses on 100 × 100 bins of (φ(1|1), φ(1|2)): of exp(R) dα, "angles", and exp(R) dφ, "policies"."""
         axis = (np.arange(FINE) + 0.5) * QUARTER / FINE
         top = self.cmdp.penalised(self.cmdp.optimum().policy)
-        found = {name: np.zeros((5 * BINS, 5 * BINS)) for name in ("angles", "policies")}
+        masses = {name: np.zeros((5 * BINS, 5 * BINS)) for name in ("angles", "policies")}
         for rows in np.array_split(axis, 30):
             places = np.stack(np.meshgrid(rows, axis, indexing="ij"), axis=-1).reshape(-1, 2)
             policy = ANGLES.policy(places)
             mass = np.exp(self.cmdp.penalised(policy) - top)
-            found["angles"] += _counts(policy, 5 * BINS, mass)
-            found["policies"] += _counts(policy, 5 * BINS, mass * np.exp(ANGLES.log_volume(places)))
-        return {name: mass / mass.sum() for name, mass in found.items()}
+            masses["angles"] += _counts(policy, 5 * BINS, mass)
+            masses["policies"] += _counts(policy, 5 * BINS, mass * np.exp(ANGLES.log_volume(places)))
+        return {name: mass / mass.sum() for name, mass in masses.items()}
 
     @property
     def coarse_laws(self) -> tuple[np.ndarray, np.ndarray]:
-        """The two on 20 × 20 bins."""
+        """Both laws on 20 × 20 bins."""
         return _coarse(self.laws["angles"]), _coarse(self.laws["policies"])
 
     def distances(self, policies: np.ndarray) -> dict[str, float]:
@@ -90,7 +89,7 @@ class Square:
         return {**metrics, "sd_of_cost": float(self.cmdp.values(policies.reshape(-1, 2, 2))[:, 1].std())}
 
     def error(self, result: Reconstruction) -> dict[str, float]:
-        """rms_of_reward of a reconstruction, and the share of places where it gives none."""
+        """rms_of_reward of a reconstruction, and the share of places where R̂ is not given."""
         axis = (np.arange(500) + 0.5) * QUARTER / 500
         places = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
         truth = self.cmdp.penalised(ANGLES.policy(places))
@@ -118,7 +117,7 @@ def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Itera
 
 
 def _listing(square: Square, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
-    """Runs of one chain each, with pools of their own; the second half of each counts, as in the listing."""
+    """Single chains, each on its own pools; only the second half of each counts, as in the listing."""
     runs = 5 if quick else 20
     paths = {}
     for name, learner in (("as printed", listing_learner()), ("folded", folded_learner())):
@@ -137,7 +136,7 @@ def _listing(square: Square, quick: bool, seed: int, folder: Path) -> Iterator[R
         angles = chains.samples.astype(float)
         paths[name] = angles
         each = [square.distances(listing_policies(path[STEPS // 2 :])) for path in angles]
-        metrics = {metric: float(np.mean([one[metric] for one in each])) for metric in each[0]}
+        metrics = {metric: float(np.mean([distances[metric] for distances in each])) for metric in each[0]}
         passages = tour(angles)
         metrics |= {
             "resets": chains.diagnostics.get("resets", 0) / runs,
@@ -187,7 +186,7 @@ def _exact_gradients(cmdp: CMDP, count: int, seed: int) -> Observations:
 
 
 def _replayed(square: Square, measure: str, name: str, quick: bool, seed: int) -> tuple[Row, np.ndarray]:
-    """A hundred chains on the field of 5e5 exact gradients, with the steps of spec and listing."""
+    """A hundred chains on the field of 5e5 exact gradients, with the listing's number of steps."""
     seen = _exact_gradients(square.cmdp, 500_000, seed)
     both, _ = mirrored(seen, np.zeros(len(seen), bool), ANGLES.interval)
     low, high = both.points.min(axis=0), both.points.max(axis=0)
@@ -222,8 +221,7 @@ def _fitted(square: Square, seed: int) -> Row:
     seen = _exact_gradients(square.cmdp, 300, seed)
     began = time.perf_counter()
     result = _quietly(reconstruct, seen.points, seen.gradients, coordinates=ANGLES, method="potential", seed=seed)
-    assert isinstance(result.potential, SmoothPotential)
-    law = result.potential.law(1.0)
+    law = cast(CosinePotential, result.fitted).law(1.0)
     share = _counts(ANGLES.policy(law.low + law.width / 2), BINS, law.mass)
     variation = 0.5 * float(np.abs(share - _coarse(square.laws["angles"])).sum())
     settings = {"observations": len(seen), "seconds": round(time.perf_counter() - began, 2)}
@@ -256,13 +254,13 @@ def _sampled(penalty: float, quick: bool, seed: int) -> Iterator[Row]:
         metric = "rms_of_reward" if method == "potential" else "tv_angles"
         accept = {metric: at_most(QUICK_FACTOR * limit if quick else limit)}
         if penalty <= 1e3:
-            # At larger penalties the noise is no longer small beside what lies between the two laws.
+            # At larger penalties the noise is not small against the distance between the two laws.
             accept["tv_policies"] = at_least(0.2)
         yield Row(f"{method}, sampled gradients, penalty {penalty:.0e}", metrics, accept, settings)
 
 
 def _larger(seed: int) -> Row:
-    """Five states, three actions, two constraints: agents at work, and how good the policy is that R̂ is highest at."""
+    """Five states, three actions, two constraints: R̂ from running agents, and the policy at its maximum."""
     cmdp, angles = five_states(), spherical(5, 3)
     learners = PolicyGradient(cmdp, angles, WeakDerivative(horizon=500, every=10))
     seen = simulate(learners, angles.uniform("coordinates"), agents=2000, horizon=50, learning_rate=2e-3, seed=seed)
@@ -285,7 +283,7 @@ def _larger(seed: int) -> Row:
     metrics = {
         "rms_of_reward": float(np.nanstd(error)),
         "unexplored": float(np.isnan(error).mean()),
-        # What the linear programme makes of the same costs.
+        # The linear programme's optimum under the same costs, less the value of this policy.
         "behind_optimum": cmdp.but(limit=values[1:]).optimum().value - float(values[0]),
         "rhat": result.diagnostics["rhat"],
     }
@@ -295,7 +293,7 @@ def _larger(seed: int) -> Row:
 
 
 def _exact_places(cmdp: CMDP, coordinates: Coordinates, seed: int) -> np.ndarray:
-    """Samples of exp(R) dφ, by chains that ask for its exact gradients."""
+    """Samples of exp(R) dφ, from chains with exact gradients."""
     random = np.random.default_rng(seed)
     exact = NoisyReward(coordinates.dim, lambda place: cmdp.penalised(coordinates.policy(place)), 0.0)
     chains = _quietly(
@@ -314,10 +312,9 @@ def _exact_places(cmdp: CMDP, coordinates: Coordinates, seed: int) -> np.ndarray
 
 
 def _quietly(function: Any, *arguments: Any, **options: Any) -> Any:
-    """What is to be said of a run is in its row."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OnlookerWarning)
-        found = function(*arguments, **options)
-    if getattr(found, "interrupted", False):
+    """Call a function without delivering its warnings: rows hold what matters. Ctrl-C in a run ends the example."""
+    with undelivered():
+        result = function(*arguments, **options)
+    if getattr(result, "interrupted", False):
         raise KeyboardInterrupt
-    return found
+    return result

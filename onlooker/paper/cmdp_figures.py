@@ -1,4 +1,4 @@
-"""The pictures of Example 3, over the square of policies (φ(1|1), φ(1|2))."""
+"""The figures of Example 3, over the square of policies (φ(1|1), φ(1|2))."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from onlooker.learners.cmdp import CMDP
 from onlooker.paper.ridge_tour import QUARTER, STEPS
-from onlooker.reward.plots import COLOURS, save
+from onlooker.reconstruction.plots import COLOURS, save
+from onlooker.simulation.cmdp import CMDP
 
 __all__ = ["densities", "path", "rewards"]
 
+# Cells per axis.
 FINE = 400
+# Lowest log share that is drawn, relative to the highest.
 DEPTH = 12.0
 
 
@@ -31,7 +33,7 @@ def _label(axes: Any) -> None:
 
 
 def rewards(cmdp: CMDP, path: Path) -> Path:
-    """J where the constraint is kept, and the penalised reward, with the optimum of the linear programme."""
+    """J where the constraint holds, and the penalised reward, with the optimum of the linear programme."""
     axis, policies = _square()
     values, reward = cmdp.values(policies), cmdp.penalised(policies)
     figure = Figure(figsize=(10.5, 4.6), layout="constrained")
@@ -39,7 +41,7 @@ def rewards(cmdp: CMDP, path: Path) -> Path:
     kept = np.where(values[..., 1] <= cmdp.limit[0], values[..., 0], np.nan)
     shown = left.pcolormesh(axis, axis, kept.T, cmap="viridis", rasterized=True)
     figure.colorbar(shown, ax=left, label="J")
-    left.set_title(f"(a) average reward J where B ≤ {cmdp.limit[0]:g}\n(white: the constraint is broken)", fontsize=11)
+    left.set_title(f"(a) average reward J where B ≤ {cmdp.limit[0]:g}\n(white: constraint violated)", fontsize=11)
     below = np.log10(1 + reward.max() - reward)
     shown = right.pcolormesh(axis, axis, below.T, cmap="magma_r", rasterized=True)
     figure.colorbar(shown, ax=right, label="log₁₀(1 + max R − R)")
@@ -54,11 +56,11 @@ def rewards(cmdp: CMDP, path: Path) -> Path:
     return save(figure, path)
 
 
-def densities(found: Mapping[str, np.ndarray], path: Path) -> Path:
+def densities(masses: Mapping[str, np.ndarray], path: Path) -> Path:
     """Logarithms of masses on square bins, side by side."""
-    figure = Figure(figsize=(1.2 + 2.9 * len(found), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(found), sharex=True, sharey=True)
-    for axes, (name, mass) in zip(panels, found.items(), strict=True):
+    figure = Figure(figsize=(1.2 + 2.9 * len(masses), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(masses), sharex=True, sharey=True)
+    for axes, (name, mass) in zip(panels, masses.items(), strict=True):
         with np.errstate(divide="ignore"):
             height = np.log(mass / mass.max())
         edges = np.linspace(0, 1, len(mass) + 1)
@@ -71,7 +73,7 @@ def densities(found: Mapping[str, np.ndarray], path: Path) -> Path:
 
 
 def path(cmdp: CMDP, angles: np.ndarray, file: Path) -> Path:
-    """The listing's chain in angles, with the ridge it should diffuse along and the square it should not leave."""
+    """The listing's chain in angles, with the ridge that it should follow and the square that it should not leave."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.4))
     axis = np.linspace(0, QUARTER, FINE)
@@ -92,9 +94,9 @@ def path(cmdp: CMDP, angles: np.ndarray, file: Path) -> Path:
     outside = (angles[::every] > QUARTER).any(axis=1)
     right.plot(steps[outside], np.full(outside.sum(), 1.03), "|", color=COLOURS[1], label="outside the square")
     right.set_xlabel("step (thousands)")
-    right.set_ylabel("φ(1|1): the place along the ridge")
+    right.set_ylabel("φ(1|1): position along the ridge")
     right.set_xlim(0, STEPS / 1000)
     right.set_ylim(-0.02, 1.2)
     right.legend(loc="upper right", ncols=2, frameon=False, fontsize=9)
-    right.set_title("slowly along the ridge to its far end, back by a reset", fontsize=11)
+    right.set_title("slow drift to the far end of the ridge, return by a reset", fontsize=11)
     return save(figure, file)

@@ -1,8 +1,8 @@
 """Example 2: logistic regression on a9a, N = 124, by the active and the multi-kernel inverse learners (fig:logistic).
 
-w1_mean and w1_max are W1 of the 124 marginals (`eq:L1`) to a long HMC run (`onlooker.truth.reference`), logit_w1 is W1
+w1_mean and w1_max are W1 of the 124 marginals (`eq:L1`) to a long HMC run (`exact.reference`), logit_w1 is W1
 of ψᵀα over 200 rows ψ of the data, which tests the joint law. Independent draws of the Laplace prior and of N(0, I),
-which know nothing of the data, are measured beside them: an inverse learner that is no better has learnt nothing.
+which ignore the data, are measured too: an inverse learner that is no better has learnt nothing.
 """
 
 import time
@@ -14,39 +14,42 @@ from typing import Any
 
 import numpy as np
 from jax import Array
-from numpyro.diagnostics import effective_sample_size
 
-from onlooker.density import Density, standard_normal
-from onlooker.inverse import InverseLearner, active, classical, listing_reset, multikernel, naive
-from onlooker.learners.agents import independent, independent_pools, questions, running_pools, simulate
-from onlooker.learners.logistic import Logistic, on_a9a
-from onlooker.learners.shortcut import nearest_of_pools
-from onlooker.observe.observation import Observation
-from onlooker.observe.stream import Stream
-from onlooker.paper.letter import steps_until_nan
+from onlooker.core.density import Density, standard_normal
+from onlooker.data.observations import Observation
+from onlooker.data.stream import Stream
+from onlooker.engine.run import Chains, run
+from onlooker.inverse import InverseLearner, active, classical, multikernel
+from onlooker.paper.listing import listing_multikernel, listing_reset
+from onlooker.paper.listing_arithmetic import steps_until_nan
+from onlooker.paper.naive import naive
 from onlooker.paper.rows import Range, Row, at_least, at_most, between, widen
-from onlooker.reconstruct import reconstruct
-from onlooker.reward import plots
-from onlooker.run import Chains, run
-from onlooker.truth.reference import Reference, a9a_reference
+from onlooker.reconstruction import plots
+from onlooker.reconstruction.reconstruct import reconstruct
+from onlooker.simulation.agents import independent, independent_pools, questions, running_pools, simulate
+from onlooker.simulation.exact.reference import Reference, a9a_reference
+from onlooker.simulation.logistic import Logistic, on_a9a
+from onlooker.simulation.nearest_pools import nearest_of_pools
 
 __all__ = ["PRESETS", "reproduce"]
 
 PRESETS = ("text", "listing", "corrected")
 # The paper's step size and length: ten sweeps of the listing's 32 400 rows.
 STEP, SWEEP, STEPS = 2.5e-4, 32_400, 324_000
-# A step size that reaches the law.
+# A step size and a length at which chains reach the law.
 LONG_STEP, LONG_STEPS = 1e-2, 3_240_000
+# The listing's pools: their size, and its kernel's variance of 0.1.
 POOL = 100
 LISTING = {"step_size": STEP, "bandwidth": 0.1**0.5}
+# The coordinate in the paper's figure, counted from 1.
 SHOWN_COORDINATE = 117
-# What a fourth of the observations adds to a distance, at the most; the prior's own draws are at .127.
+# Largest increase of a distance with a quarter of the observations; draws of the prior are at .127.
 QUICK_ERROR = 0.03
 
 
 @dataclass
 class Example:
-    """The reward on a9a, its truth, and runs against it."""
+    """The reward on a9a, its exact law, and runs that are compared with it."""
 
     quick: bool
     seed: int
@@ -62,14 +65,14 @@ class Example:
 
     @cached_property
     def baselines(self) -> dict[str, np.ndarray]:
-        """W1 per coordinate of independent draws from laws that know nothing of the data."""
+        """W1 per coordinate of independent draws from laws that ignore the data."""
         generator, shape = np.random.default_rng(self.seed), (100_000, self.reward.dim)
         draws = {"prior": generator.laplace(size=shape), "standard_normal": generator.standard_normal(shape)}
         return {name: self.reference.distances(samples) for name, samples in draws.items()}
 
     @property
     def uninformed(self) -> float:
-        """W1 of draws of N(0, I): whoever is farther off has learnt nothing of use."""
+        """W1 of draws of N(0, I): a learner that is farther off has learnt nothing."""
         return float(self.baselines["standard_normal"].mean())
 
     @property
@@ -77,7 +80,7 @@ class Example:
         return standard_normal(self.reward.dim)
 
     def pools(self) -> Stream:
-        """The listing's pools: all of them drawn, or quickly their nearest members, which is the same in law."""
+        """The listing's pools: whole, or if quick only their nearest members, which leads to the same law."""
         if self.quick:
             return nearest_of_pools(self.reward, POOL)
         return independent_pools(self.reward, self.density, POOL, shared=True)
@@ -100,7 +103,7 @@ class Example:
         beside: Row | None = None,
         **extra: Any,
     ) -> Row:
-        """Distances of each chain by itself, averaged over chains. ``beside`` must be as far off."""
+        """Distances of each chain, averaged over chains; w1_mean must be within .02 of that of ``beside``."""
         distances = np.array([self.reference.distances(samples) for samples in chains.samples])
         logits = np.array([self.reference.logit_distances(samples, self.reward) for samples in chains.samples])
         # Figures show one run, as the paper's do.
@@ -131,7 +134,7 @@ class Example:
 
 
 def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
-    """Run the rows of a preset (by default of all; quickly the paper's) and draw the figures."""
+    """Run the rows of a preset (default: all, or with ``quick`` the paper's) and draw the figures."""
     example = Example(quick, seed)
     if preset in (None, "text"):
         yield from _text(example)
@@ -143,6 +146,8 @@ def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Itera
 
 
 def _text(example: Example) -> Iterator[Row]:
+    from numpyro.diagnostics import effective_sample_size
+
     asked = questions(example.reward)
     for learner in (classical(step_size=STEP), active(step_size=STEP, spread=0.1)):
         name = f"{learner.name}, the paper's length"
@@ -163,7 +168,7 @@ def _text(example: Example) -> Iterator[Row]:
         )
 
     name = "multikernel, bandwidth .1, no resets"
-    # Its weights are as one-sided as the listing's: with the same seed it would be the same run.
+    # Nearly all weight is on one observation, as in the listing: the same seed would give the same run.
     chains = example.watch(
         multikernel(step_size=STEP, bandwidth=0.1), example.pools(), STEPS, name, seed=example.seed + 1
     )
@@ -184,7 +189,7 @@ def _text(example: Example) -> Iterator[Row]:
 
 
 def _listing(example: Example) -> Iterator[Row]:
-    learner = multikernel(**LISTING, reset=listing_reset(example.reward.dim))
+    learner = listing_multikernel(**LISTING, reset=listing_reset(example.reward.dim))
     name = "multikernel, listing"
     main = example.row(
         name,
@@ -218,12 +223,12 @@ def _listing(example: Example) -> Iterator[Row]:
 
 
 def _corrected(example: Example) -> Iterator[Row]:
-    """A fitted potential from a hundredth of the observations, the learners' own starts or their runs of 50 steps."""
+    """A potential fitted to a hundredth of the observations: learners' starts, or runs of 50 steps."""
     reward = on_a9a("random")
     paper = "multikernel, listing"
     if paper not in example.shown:
-        # To be shown beside ours: in law the same as its row, from the nearest of each pool.
-        learner = multikernel(**LISTING, reset=listing_reset(reward.dim))
+        # For the figures; with the nearest of each pool it has the same law as its row.
+        learner = listing_multikernel(**LISTING, reset=listing_reset(reward.dim))
         example.shown[paper] = example.watch(learner, nearest_of_pools(example.reward, POOL), STEPS, paper).samples[0]
     agents = 2000 if example.quick else 8000
     ranges: dict[str, tuple[int, int, dict[str, Range]]] = {
@@ -260,7 +265,7 @@ def _corrected(example: Example) -> Iterator[Row]:
 
 
 def _warned(chains: Chains) -> bool:
-    return sum(sign in " ".join(chains.warnings) for sign in ("kernel ESS", "bandwidths away")) == 2
+    return {"pools-narrow", "pools-far"} <= {message.code for message in chains.warnings}
 
 
 def _blind(stream: Stream) -> Stream:

@@ -1,8 +1,8 @@
 """Example 1b: the posterior of T fixed rows, reconstructed from learners that climb it one row at a time.
 
-Ranges are not measured and copied: each row's follows, before it runs, from the stationary Fokker–Planck law of the
-averaged diffusion for this dataset (finite μ and Δ, gradient noise, and for running agents the gradients and the
-occupancy that an independent fleet of them shows), opened by a stated Monte-Carlo error.
+The range of each row is computed before it runs, from the stationary Fokker–Planck law of the averaged diffusion for
+this dataset (finite μ and Δ, gradient noise, and for running agents the gradients and the occupancy of an independent
+fleet), and widened by a stated Monte-Carlo error.
 """
 
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from onlooker.core.distances import marginal_variations
+from onlooker.core.histogram import Histogram
+from onlooker.data.observations import Observations
+from onlooker.data.stream import recorded
 from onlooker.inverse import ball, classical, passive, reweighted
-from onlooker.learners.agents import independent, questions, simulate
-from onlooker.learners.mixture import Mixture, Posterior, Sweep
-from onlooker.observe.observation import Observations
-from onlooker.observe.stream import recorded
+from onlooker.paper.corrected_mixtures import corrected_rows
 from onlooker.paper.mixture_runs import DENSITY, GRID, LISTING, TEXT, Example, Length, figures
-from onlooker.paper.ours import corrected_rows
 from onlooker.paper.rows import Range, Row, at_least, at_most, between
-from onlooker.reward.accumulate import Histogram
-from onlooker.reward.distances import marginal_variations
-from onlooker.truth.averaged import coefficients, seen_on_grid
-from onlooker.truth.fokker_planck import generator, stationary
-from onlooker.truth.law import cells
-from onlooker.truth.quadrature import mixture_law
+from onlooker.simulation.agents import independent, questions, simulate
+from onlooker.simulation.exact.averaged import coefficients, seen_on_grid
+from onlooker.simulation.exact.fokker_planck import generator, stationary
+from onlooker.simulation.exact.law import cells
+from onlooker.simulation.exact.quadrature import mixture_law
+from onlooker.simulation.mixture import Mixture, Posterior, Sweep
 
 __all__ = ["PRESETS", "reproduce"]
 
@@ -33,11 +33,12 @@ DATASET, OTHER_DATASET = 0, 1
 AXIS = cells(-3.6, 3.6, 0.03)
 # Monte-Carlo error of a distance at full length: chains with streams of their own, and fifty on one stream.
 OWN_ERROR, SHARED_ERROR = 0.02, 0.03
+# Agents that run at once, and the steps of each.
 PARALLEL, HORIZON = 1000, 100
 
 
 def reproduce(preset: str | None, quick: bool, seed: int, folder: Path) -> Iterator[Row]:
-    """Run the rows of a preset (by default of all; quickly the paper's) and draw the figures."""
+    """Run the rows of a preset (default: all, or with ``quick`` the paper's) and draw the figures."""
     example = Example(Posterior(dataset_seed=DATASET), quick, seed)
     if preset in (None, "text"):
         yield from _text(example, folder)
@@ -83,7 +84,7 @@ def _text(example: Example, folder: Path) -> Iterator[Row]:
 
 
 def _sweeping(example: Example, exact: Histogram, order: str, name: str) -> Row:
-    """A fleet of agents in parallel, each sweeping the rows; in step, they are a trap that must fail."""
+    """Parallel agents that each sweep the rows. Those that sweep in step must fail."""
     fleet = Sweep(dataset_seed=DATASET, order=order)
     expected = _oracle("passive", fleet, _fleet(fleet, 20_000, example.seed + 2), **TEXT)
     seen = _fleet(fleet, 20_000 if example.quick else 100_000, example.seed + 1)
@@ -101,7 +102,7 @@ def _sweeping(example: Example, exact: Histogram, order: str, name: str) -> Row:
         chains,
         {**accept, "warned": between(1, 1)},
         to_oracle=max(marginal_variations(chains.histogram.coarsen(2), expected)),
-        warned=float(any("do not follow the density" in warning for warning in chains.warnings)),
+        warned=float(any(message.code == "density-mismatch" for message in chains.warnings)),
     )
 
 
@@ -119,7 +120,7 @@ def _fleet(reward: Sweep, agents: int, seed: int) -> Observations:
 
 
 def _oracle(name: str, reward: Mixture, seen: Observations | None = None, **settings: Any) -> Histogram:
-    """The stationary law a learner should have on this reward, in the bins of the rows."""
+    """The stationary law that theory predicts for a learner on this reward, in the bins of the metrics."""
     axes = (AXIS, AXIS)
     moments, occupancy = (
         (reward.gradient_moments, None) if seen is None else seen_on_grid(seen.points, seen.gradients, axes)
@@ -133,7 +134,7 @@ def _normal(points: np.ndarray) -> np.ndarray:
 
 
 def _around(distances: list[float], error: float) -> dict[str, Range]:
-    """d1 and d2 as expected, give or take; a distance near zero may be as small as it likes."""
+    """d1 and d2 as predicted, give or take an error; below two errors there is no lower limit."""
     return {
         metric: (None if distance < 2 * error else distance - error, distance + error)
         for metric, distance in zip(("d1", "d2"), distances, strict=True)

@@ -1,4 +1,4 @@
-"""A reproduced example: rows of settings, measured metrics and the ranges they must lie in."""
+"""The rows of a reproduced example: settings, measured metrics and the ranges in which they must lie."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from onlooker.storage.atomic import replace_file
 
 __all__ = ["Row", "at_least", "at_most", "between", "in_words", "lies_in", "print_rows", "widen", "write_metrics"]
 
@@ -38,7 +40,7 @@ def in_words(limits: Range) -> str:
 
 
 def widen(accept: Mapping[str, Range], by: float) -> dict[str, Range]:
-    """Ranges opened by a Monte-Carlo error on either side."""
+    """Ranges widened by a Monte-Carlo error on both sides."""
     return {
         name: (None if low is None else low - by, None if high is None else high + by)
         for name, (low, high) in accept.items()
@@ -47,18 +49,18 @@ def widen(accept: Mapping[str, Range], by: float) -> dict[str, Range]:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table.
+    """One row of an example.
 
     Attributes
     ----------
     name
-        Begins with the inverse learner's.
+        Starts with the name of the inverse learner or the method.
     metrics
-        What was measured.
+        What was measured, by name.
     accept
-        For some of the metrics, the range it must lie in; an open end is ``None``.
+        The range in which a metric must lie, for at least one of them; an open end is ``None``.
     settings
-        What it was run with.
+        Settings of the run.
     """
 
     name: str
@@ -81,7 +83,7 @@ class Row:
 
 
 def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
-    """A table with one line per metric that counts."""
+    """Print a table with one line per metric that has a range."""
     table = Table(title=title, title_justify="left")
     for heading in ("run", "metric", "measured", "accept", ""):
         table.add_column(heading, justify="right" if heading in ("measured", "accept") else "left")
@@ -102,13 +104,10 @@ def write_metrics(
     interrupted: bool = False,
     **about: Any,
 ) -> Path:
-    """metrics.json, written whole or not at all; it says so when rows are missing from it, and what is ``about``."""
+    """Write metrics.json, whole or not at all, with ``about`` and, if interrupted, a mark that rows are missing."""
     path = folder / METRICS
     content: dict[str, Any] = {"example": example, "preset": preset, "seed": seed, **about}
     if interrupted:
         content["interrupted"] = True
     content["rows"] = [row.as_json() for row in rows]
-    temporary = path.with_suffix(".json.part")
-    temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
-    temporary.replace(path)
-    return path
+    return replace_file(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())

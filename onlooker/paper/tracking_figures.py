@@ -1,4 +1,4 @@
-"""The pictures of a reward that jumps: its three limits, R̂ over time, and a landscape that is learned anew."""
+"""The figures of a reward that jumps: its three limits, R̂ over time, and a reward that is learned again."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,13 +8,14 @@ import numpy as np
 from matplotlib.animation import FuncAnimation, PillowWriter
 from matplotlib.figure import Figure
 
-from onlooker.learners.mixture import Mixture
-from onlooker.learners.switching import Scheduled
-from onlooker.observe.jumps import Jump
-from onlooker.reward.accumulate import Grid, Histogram
-from onlooker.reward.over_time import over_time as histograms_over_time
-from onlooker.reward.plots import COLOURS, TRUTH, save
-from onlooker.run import Chains
+from onlooker.core.histogram import Histogram
+from onlooker.engine.accumulators import Grid
+from onlooker.engine.over_time import over_time as histograms_over_time
+from onlooker.engine.run import Chains
+from onlooker.fit.jumps.statistic import Jump
+from onlooker.reconstruction.plots import COLOURS, TRUTH, save
+from onlooker.simulation.mixture import Mixture
+from onlooker.simulation.switching import Scheduled
 
 __all__ = ["animation", "over_time", "regimes", "relearned"]
 
@@ -24,15 +25,15 @@ NAMES = {
     "averaged": "average, stationary weights",
     "averaged_by_start": "average, starting weights",
 }
-# How far below its maximum a reward is still shown.
+# Rewards lower than this below the maximum are not drawn.
 DEPTH = 12.0
 
 
-def regimes(found: Mapping[str, tuple[Histogram, str, str]], laws: Mapping[str, Histogram], path: Path) -> Path:
-    """For each run its histogram, the law it should have, and one that it should not."""
+def regimes(runs: Mapping[str, tuple[Histogram, str, str]], laws: Mapping[str, Histogram], path: Path) -> Path:
+    """For each run its histogram, the law that it should have, and one that it should not have."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True).ravel()
-    for axes, (title, (histogram, right, wrong)) in zip(panels, found.items(), strict=True):
+    for axes, (title, (histogram, right, wrong)) in zip(panels, runs.items(), strict=True):
         centres = histogram.centres[0]
         width = centres[1] - centres[0]
         axes.bar(centres, histogram.inside / histogram.counts.sum() / width, width, color=COLOURS[0], alpha=0.45)
@@ -57,7 +58,7 @@ def over_time(
     jumps: Sequence[Jump],
     path: Path,
 ) -> Path:
-    """R̂(t) of an ensemble at every moment, and of an Observer, with the jumps and when they were noticed."""
+    """R̂(t) of an ensemble at every moment and of an Observer, with the jumps and their detections."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     grid = Grid((-3.0,), (3.0,), 60)
@@ -116,7 +117,7 @@ def _truths(axis: np.ndarray, rewards: Sequence[Mixture]) -> list[np.ndarray]:
 def relearned(
     frames: Sequence[tuple[int, np.ndarray]], jump: int, axis: np.ndarray, rewards: Sequence[Mixture], path: Path
 ) -> Path:
-    """A few moments side by side."""
+    """R̂ at a few moments around the jump, side by side."""
     truths = _truths(axis, rewards)
     wanted = [min(frames, key=lambda frame: abs(frame[0] - jump - lag)) for lag in (-1, 300, 1000, jump)]
     figure = Figure(figsize=(13, 3.9), layout="constrained")
@@ -133,7 +134,7 @@ def relearned(
 def animation(
     frames: Sequence[tuple[int, np.ndarray]], jump: int, axis: np.ndarray, rewards: Sequence[Mixture], path: Path
 ) -> Path:
-    """A reward being learned anew, as a GIF."""
+    """R̂ while it is learned again after the jump, as a GIF."""
     truths = _truths(axis, rewards)
     figure = Figure(figsize=(5, 4.4), layout="constrained")
     axes = figure.subplots()

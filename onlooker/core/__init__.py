@@ -1,0 +1,1 @@
+"""The vocabulary of all packages: validators, messages, kernels, densities, policies, histograms, random numbers."""

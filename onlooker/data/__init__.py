@@ -1,0 +1,1 @@
+"""What was seen: observations, streams of them, their quality, and the logs they are kept in."""

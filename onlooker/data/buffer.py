@@ -1,0 +1,77 @@
+"""The last rows of a stream, in bounded memory; adding a row takes amortized constant time."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+__all__ = ["Recent"]
+
+# Initial capacity in rows, and the smallest spare capacity when the arrays grow: enough to reallocate rarely.
+ROOM = 1024
+
+
+@dataclass
+class Recent:
+    """Points and gradients (n, dim), with a mask of those that are held out.
+
+    Parameters
+    ----------
+    dim
+        Dimension of the points.
+    most
+        Largest number of rows kept.
+    """
+
+    dim: int
+    most: int
+    _columns: tuple[np.ndarray, np.ndarray, np.ndarray] = field(init=False)
+    _first: int = field(default=0, init=False)
+    _end: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._columns = self._room(ROOM)
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    @property
+    def points(self) -> np.ndarray:
+        return self._columns[0][self._first : self._end]
+
+    @property
+    def gradients(self) -> np.ndarray:
+        return self._columns[1][self._first : self._end]
+
+    @property
+    def held(self) -> np.ndarray:
+        return self._columns[2][self._first : self._end]
+
+    def add(self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray | bool = False) -> None:
+        new = len(points)
+        if self._end + new > len(self._columns[0]):
+            self._make_room(new)
+        for column, rows in zip(self._columns, (points, gradients, held), strict=True):
+            column[self._end : self._end + new] = rows
+        self._end += new
+        self.cut(self.most)
+
+    def copy(self) -> "Recent":
+        """A copy with arrays of its own."""
+        other = Recent(self.dim, self.most)
+        other._columns, other._end = (self.points.copy(), self.gradients.copy(), self.held.copy()), len(self)
+        return other
+
+    def cut(self, most: int) -> None:
+        """Keep only the last ``most`` rows."""
+        self._first = max(self._first, self._end - most)
+
+    def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.zeros((rows, self.dim)), np.zeros((rows, self.dim)), np.zeros(rows, bool)
+
+    def _make_room(self, new: int) -> None:
+        """Move the rows to the front of larger arrays, with a quarter more capacity than all rows need."""
+        count = len(self)
+        columns = self._room(count + new + max(ROOM, count // 4))
+        for column, old in zip(columns, self._columns, strict=True):
+            column[:count] = old[self._first : self._end]
+        self._columns, self._first, self._end = columns, 0, count

@@ -1,0 +1,1 @@
+"""Logs on a disk: their formats, how they are read, written and followed."""

@@ -1,0 +1,1 @@
+"""Chains over a stream: the loop, what it counts, its diagnostics and its checkpoints."""

@@ -1,1 +1,0 @@
-"""The gradient between the points seen."""

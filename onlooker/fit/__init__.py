@@ -1,0 +1,1 @@
+"""Between the points: rewards and gradients fitted to what was seen."""

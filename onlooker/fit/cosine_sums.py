@@ -1,0 +1,393 @@
+"""R̂(x) = Σ_p c_p Π_i cos(p_i u_i(x)) on a box, in up to three dimensions: conservative regression from sums alone.
+
+Minimises Σ‖g − ∇R̂(θ)‖²/σ² + Σ_p c_p²/s_p, a Gaussian-process prior with spectrum s. By cos a cos b = ½[cos(a−b) +
+cos(a+b)] the normal matrix is a look-up in S = Σ_k Π_i cos(m_i u_i(θ_k)), m_i up to twice the order. The state is S and
+a right-hand side: constant memory, exact streaming, exponential forgetting, and priors scored without the data.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from onlooker.fit.box import Box
+from onlooker.fit.error_bars import disagreement
+
+__all__ = ["SETTINGS", "CosineFit", "CosineSettings", "CosineSums", "fit_cosines", "refit_cosines"]
+
+# Rows processed at a time: 16 384 rows of 191 waves take 25 MB.
+CHUNK = 1 << 14
+# Below this number of angles, the overhead of NumPy calls dominates, and doubling needs fewer of them.
+FEW_ANGLES = 512
+
+
+@dataclass(frozen=True)
+class CosineSettings:
+    """Constants of the fit by cosines.
+
+    Attributes
+    ----------
+    orders
+        Cosines per axis, by dimension: at most about 1300 coefficients, so that a normal matrix takes 14 MB.
+    margin
+        Margin of the box about the points, in their widths. Cosines have zero slope at the ends of the box, so the ends
+        must lie where there are no data.
+    lengths
+        Length scales of the prior tried, in half-widths of the box: from the finest that cosines resolve in one
+        dimension to longer than the box, in steps of about 1.7.
+    scales
+        Variances of the prior tried, in units of the gradients': the range extends beyond all useful values.
+    kernels
+        Prior kernels tried: for smooth rewards and for rewards with kinks.
+    least_noise
+        Lower bound on the noise, as a share of the gradients' variance: keeps the normal matrix positive in float64.
+    search_share
+        Share of an axis's cosines used in the search over priors: in two dimensions a 64th of the work.
+    finalists
+        Number of priors that are scored again with all cosines.
+    largest_exponent
+        The inverse spectrum is capped at the exponential of this, far below the overflow of float64.
+    alike
+        Fits may share a prior if their centres, log spreads and boxes differ by less than this share of a width.
+    begin_with
+        Largest sample that sums are begun on, since it is copied: box and quadratic need no more.
+    draw_cells
+        Cells per axis for drawing from exp(βR̂), by dimension: at most 900 000 before any is divided.
+    """
+
+    orders: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({1: 96, 2: 36, 3: 11}))
+    margin: float = 0.3
+    lengths: tuple[float, ...] = (0.06, 0.1, 0.17, 0.3, 0.5, 0.8, 1.3)
+    scales: tuple[float, ...] = tuple((10.0 ** np.arange(-5, 7)).tolist())
+    kernels: tuple[str, ...] = ("squared exponential", "Matérn 5/2")
+    least_noise: float = 1e-9
+    search_share: float = 0.5
+    finalists: int = 6
+    largest_exponent: float = 50.0
+    alike: float = 0.2
+    begin_with: int = 1 << 21
+    draw_cells: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({1: 4096, 2: 384, 3: 96}))
+
+    @property
+    def priors(self) -> list[tuple[str, float, float]]:
+        """Every kernel with every length and scale."""
+        return list(itertools.product(self.kernels, self.lengths, self.scales))
+
+
+SETTINGS = CosineSettings()
+
+
+def _waves(angle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos(mu) and sin(mu) for m < count, (count, n) each: by recurrence or, for few angles, by doubling m."""
+    cosine, sine = np.empty((2, count, len(angle)))
+    cosine[0], sine[0] = 1, 0
+    known = 1
+    if len(angle) >= FEW_ANGLES and count > 1:
+        cosine[1], sine[1] = np.cos(angle), np.sin(angle)
+        for wave in (cosine, sine):
+            for number in range(2, count):
+                wave[number] = 2 * cosine[1] * wave[number - 1] - wave[number - 2]
+        return cosine, sine
+    while known < count:
+        new, old = slice(known, min(2 * known, count)), slice(min(known, count - known))
+        turn_cosine, turn_sine = np.cos(known * angle), np.sin(known * angle)
+        cosine[new] = cosine[old] * turn_cosine - sine[old] * turn_sine
+        sine[new] = sine[old] * turn_cosine + cosine[old] * turn_sine
+        known *= 2
+    return cosine, sine
+
+
+def _paired(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """left[p, k] right[q, k] for all pairs (p, q), as rows."""
+    return (left[:, None] * right).reshape(-1, right.shape[-1])
+
+
+def _products(factors: Sequence[np.ndarray]) -> np.ndarray:
+    """Σ_k Π_i factor_i[p_i, k], over all combinations of p."""
+    *front, last = factors
+    joined = reduce(_paired, front) if front else None
+    total = last.sum(axis=-1) if joined is None else joined @ last.T
+    return total.reshape([len(factor) for factor in factors])
+
+
+@dataclass
+class CosineSums:
+    """Everything the fit needs to know about the observations inside the box.
+
+    Attributes
+    ----------
+    box
+        The box.
+    order
+        Number of cosines per axis.
+    waves
+        S, of size 2·order − 1 per axis.
+    towards
+        Right-hand side Σ_k g·∇φ_p, one entry per coefficient.
+    squares
+        Σ‖g‖².
+    count
+        Weight of the observations.
+    """
+
+    box: Box
+    order: int
+    waves: np.ndarray = field(init=False)
+    towards: np.ndarray = field(init=False)
+    squares: float = 0.0
+    count: float = 0.0
+
+    def __post_init__(self) -> None:
+        dim = len(self.box.low)
+        self.waves = np.zeros((2 * self.order - 1,) * dim)
+        self.towards = np.zeros((self.order,) * dim)
+
+    def add(self, points: np.ndarray, gradients: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Add observations (n, dim) that lie in the box, with weights (n,); default: 1."""
+        numbers, dim = np.arange(self.order), points.shape[1]
+        weights = np.ones(len(points)) if weights is None else weights
+        for first in range(0, len(points), CHUNK):
+            angles = self.box.angles(points[first : first + CHUNK].astype(float))
+            slopes = gradients[first : first + CHUNK].astype(float)
+            weight = weights[first : first + CHUNK]
+            waves = [_waves(angles[:, axis], 2 * self.order - 1) for axis in range(dim)]
+            self.waves += _products([cosine * (weight if axis == 0 else 1) for axis, (cosine, _) in enumerate(waves)])
+            for axis in range(dim):
+                factors = [cosine[: self.order] for cosine, _ in waves]
+                slope = -(numbers * self.box.rate[axis])[:, None] * waves[axis][1][: self.order]
+                factors[axis] = slope * slopes[:, axis] * weight
+                self.towards += _products(factors)
+            self.squares += float(weight @ (slopes**2).sum(axis=1))
+        self.count += float(weights.sum())
+
+    def forget(self, share: float) -> None:
+        """Multiply the weight of everything added so far by 1 − share."""
+        for name in ("waves", "towards", "squares", "count"):
+            setattr(self, name, getattr(self, name) * (1 - share))
+
+    def truncated(self, order: int) -> "CosineSums":
+        """The same observations with fewer cosines."""
+        fewer = CosineSums(self.box, order, self.squares, self.count)
+        fewer.waves = self.waves[(slice(2 * order - 1),) * self.waves.ndim]
+        fewer.towards = self.towards[(slice(order),) * self.towards.ndim]
+        return fewer
+
+    def joined(self, other: "CosineSums") -> "CosineSums":
+        """The sums over the observations of both."""
+        both = CosineSums(self.box, self.order, self.squares + other.squares, self.count + other.count)
+        both.waves, both.towards = self.waves + other.waves, self.towards + other.towards
+        return both
+
+    def normal_matrix(self) -> np.ndarray:
+        """Σ_k ∇φ_p·∇φ_q without the constant, (coefficients, coefficients)."""
+        numbers = np.arange(self.order)
+        apart, together = np.abs(numbers[:, None] - numbers), numbers[:, None] + numbers
+        dim = self.waves.ndim
+        size = self.order**dim
+        total = np.zeros((size, size))
+        for sloped in range(dim):
+            array = self.waves
+            for axis in range(dim):
+                # Each axis is taken from the front, and its pairs (p, q) are appended at the back.
+                sign = -1 if axis == sloped else 1
+                pair = 0.5 * (array[apart] + sign * array[together])
+                if axis == sloped:
+                    factor = self.box.rate[axis] ** 2 * numbers[:, None] * numbers
+                    pair = pair * factor.reshape(factor.shape + (1,) * (pair.ndim - 2))
+                array = np.moveaxis(pair, (0, 1), (-2, -1))
+            rows = np.moveaxis(array, range(0, 2 * dim, 2), range(dim))
+            total += rows.reshape(size, size)
+        return total[1:, 1:]
+
+
+@dataclass(frozen=True)
+class CosineFit:
+    """Fitted coefficients and their covariance.
+
+    Attributes
+    ----------
+    box
+        The box.
+    coefficients
+        c, with ``order`` entries per axis; that of the constant is zero.
+    factor
+        Cholesky factor of the penalised normal matrix.
+    noise
+        Variance of the gradients' noise, widened by ``inflation``.
+    held_out_error
+        Mean squared error of the gradient on the held-out observations.
+    length
+        Length scale of the prior.
+    scale
+        Variance of the prior.
+    kernel
+        Name of the prior's kernel.
+    inflation
+        Factor by which error bars were widened.
+    """
+
+    box: Box
+    coefficients: np.ndarray
+    factor: tuple[np.ndarray, bool]
+    noise: float
+    held_out_error: float
+    length: float
+    scale: float
+    kernel: str
+    inflation: float = 1.0
+
+    def features(self, points: np.ndarray) -> np.ndarray:
+        """φ_p at points (n, dim), without the constant: (n, coefficients)."""
+        order = self.coefficients.shape[0]
+        waves = [_waves(angle, order)[0] for angle in self.box.angles(points).T]
+        return reduce(_paired, waves)[1:].T
+
+    def value(self, points: np.ndarray) -> np.ndarray:
+        """R̂ at points (n, dim), up to a constant."""
+        order, parts = self.coefficients.shape[0], [np.zeros(0)]
+        for first in range(0, len(points), CHUNK):
+            waves = [_waves(angle, order)[0] for angle in self.box.angles(points[first : first + CHUNK]).T]
+            parts.append(self._combined(waves))
+        return np.concatenate(parts)
+
+    def gradient(self, points: np.ndarray) -> np.ndarray:
+        """∇R̂ at points (n, dim) in the box."""
+        order, parts = self.coefficients.shape[0], [np.zeros((0, points.shape[1]))]
+        for first in range(0, len(points), CHUNK):
+            waves = [_waves(angle, order) for angle in self.box.angles(points[first : first + CHUNK]).T]
+            slopes = []
+            for axis, rate in enumerate(self.box.rate):
+                factors = [cosine for cosine, _ in waves]
+                factors[axis] = -(np.arange(order) * rate)[:, None] * waves[axis][1]
+                slopes.append(self._combined(factors))
+            parts.append(np.stack(slopes, axis=1))
+        return np.concatenate(parts)
+
+    def without(self, sums: CosineSums) -> "CosineFit":
+        """The fit to all observations except those of ``sums``, with the same prior; error bars are unchanged."""
+        upper = np.triu(self.factor[0])
+        matrix, known = upper.T @ upper, self.coefficients.reshape(-1)[1:]
+        towards = matrix @ known - sums.towards.reshape(-1)[1:]
+        solved = cho_solve(cho_factor(matrix - sums.normal_matrix()), towards)
+        return replace(self, coefficients=np.concatenate([[0.0], solved]).reshape(self.coefficients.shape))
+
+    def _combined(self, waves: Sequence[np.ndarray]) -> np.ndarray:
+        """Σ_p c_p Π_i wave_i[p_i], (n,)."""
+        order = self.coefficients.shape[0]
+        # One axis at a time: no product of waves is ever as large as the coefficients.
+        total = np.tensordot(waves[0], self.coefficients, (0, 0)).T
+        for wave in reversed(waves[1:]):
+            total = (total * wave.reshape(order, *(1,) * (total.ndim - 2), -1)).sum(axis=0)
+        return total
+
+    def error(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
+        """Standard error of R̂(x) minus its mean over the points ``about``, given the basis."""
+        middle = np.mean(self.features(about), axis=0)
+        parts = []
+        for first in range(0, len(points), CHUNK):
+            away = self.features(points[first : first + CHUNK]) - middle
+            parts.append(np.sqrt(self.noise * np.einsum("np,pn->n", away, cho_solve(self.factor, away.T))))
+        return np.concatenate([np.zeros(0), *parts])
+
+
+def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
+    """1/s_p at each cosine's frequency, for a length in half-widths of the box and total variance 1."""
+    dim = len(box.low)
+    axes = np.meshgrid(*[np.arange(order) * np.pi / 2] * dim, indexing="ij")
+    squared = length**2 * np.sum([axis**2 for axis in axes], axis=0).reshape(-1)[1:]
+    exponent = squared / 2 if kernel == "squared exponential" else (2.5 + dim / 2) * np.log1p(squared / 5)
+    return np.exp(np.minimum(exponent, SETTINGS.largest_exponent)) * np.exp(-exponent).sum()
+
+
+def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> CosineFit:
+    """Choose the prior on held-out gradients, see `_rank`, then fit to all of the data.
+
+    Priors are scored with fewer cosines first, then the best few with all of them. Error bars are widened if the fits
+    to the two parts of the data disagree by more than these at the points ``about`` (n, dim).
+    """
+    fewer = max(2, int(sums.order * SETTINGS.search_share))
+    ranked = _rank(sums.truncated(fewer), held.truncated(fewer), SETTINGS.priors)
+    best, *_ = _rank(sums, held, [candidate.prior for candidate in ranked[: SETTINGS.finalists]])
+    halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
+    fit, precision = _solve(sums, held, halves[0][0] + halves[1][0], best.prior, best.error)
+    features = fit.features(about)
+    inflation = disagreement(halves, precision, features - features.mean(axis=0), fit.noise)
+    return replace(fit, noise=fit.noise * inflation**2, inflation=inflation)
+
+
+def refit_cosines(sums: CosineSums, held: CosineSums, like: CosineFit, units: float = 1.0) -> CosineFit:
+    """Fit with the prior, inflation and noise (times ``units`` squared) of another fit, in a tenth of the time."""
+    prior = (like.kernel, like.length, like.scale)
+    fit, _ = _solve(sums, held, sums.joined(held).normal_matrix(), prior, units**2 * like.held_out_error)
+    return replace(fit, noise=units**2 * like.noise, inflation=like.inflation)
+
+
+def _solve(
+    sums: CosineSums, held: CosineSums, matrix: np.ndarray, prior: tuple[str, float, float], error: float
+) -> tuple[CosineFit, np.ndarray]:
+    """The fit to all of the data under a prior with this held-out error, and the prior's precision."""
+    kernel, length, scale = prior
+    precision = _noise(sums) / scale * _penalty(sums.box, sums.order, length, kernel)
+    precision += SETTINGS.least_noise * np.trace(matrix) / len(matrix)
+    factor = cho_factor(matrix + np.diag(precision))
+    coefficients = np.concatenate([[0.0], cho_solve(factor, (sums.towards + held.towards).reshape(-1)[1:])])
+    dim = sums.waves.ndim
+    shaped = coefficients.reshape((sums.order,) * dim)
+    return CosineFit(sums.box, shaped, factor, error / dim, error, length, scale, kernel), precision
+
+
+def _noise(sums: CosineSums) -> float:
+    return max(sums.squares / sums.count / sums.waves.ndim, SETTINGS.least_noise)
+
+
+class _Tried(NamedTuple):
+    """A prior with its held-out error, evidence and coefficients."""
+
+    error: float
+    evidence: float
+    prior: tuple[str, float, float]
+    coefficients: np.ndarray
+
+
+def _rank(sums: CosineSums, held: CosineSums, priors: Sequence[tuple[str, float, float]]) -> list[_Tried]:
+    """Priors, best first: by held-out error; those within one standard error of the best, by evidence.
+
+    The difference of two held-out errors has the standard error 2σ(δᵀHδ)^½/n, with δ the difference of coefficients and
+    H the held-out normal matrix. The evidence is the marginal likelihood on the training rows, which is far less noisy
+    but does not measure how well new agents are predicted.
+    """
+    matrix, held_matrix = sums.normal_matrix(), held.normal_matrix()
+    towards = sums.towards.reshape(-1)[1:]
+    numbers = sums.count * sums.waves.ndim
+    floor = SETTINGS.least_noise * np.trace(matrix) / len(matrix)
+    tried = []
+    for prior in priors:
+        kernel, length, scale = prior
+        precision = _noise(sums) / scale * _penalty(sums.box, sums.order, length, kernel) + floor
+        factor = cho_factor(matrix + np.diag(precision), overwrite_a=True)
+        coefficients = cho_solve(factor, towards)
+        missed = max(sums.squares - float(towards @ coefficients), SETTINGS.least_noise * sums.squares) + 1e-300
+        volume = 2 * np.log(np.diag(factor[0])).sum() - np.log(precision).sum()
+        evidence = -0.5 * float(volume + numbers * np.log(missed / numbers))
+        tried.append(_Tried(_error(coefficients, held_matrix, held), evidence, prior, coefficients))
+    best = min(tried, key=lambda candidate: candidate.error)
+    noise = best.error / sums.waves.ndim
+
+    def by_chance(candidate: _Tried) -> bool:
+        apart = candidate.coefficients - best.coefficients
+        return (
+            candidate.error - best.error <= 2 * np.sqrt(noise * max(float(apart @ held_matrix @ apart), 0)) / held.count
+        )
+
+    return sorted(tried, key=lambda one: (0, -one.evidence) if by_chance(one) else (1, one.error))
+
+
+def _error(coefficients: np.ndarray, matrix: np.ndarray, sums: CosineSums) -> float:
+    """Mean squared error of the gradient on the observations of ``sums``, whose normal matrix is ``matrix``."""
+    gained = coefficients @ matrix @ coefficients - 2 * sums.towards.reshape(-1)[1:] @ coefficients
+    return max(float(gained + sums.squares), 0.0) / sums.count

@@ -1,1 +1,0 @@
-"""The world, simulated: learners that climb a reward, and the rewards they climb."""

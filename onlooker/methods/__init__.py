@@ -1,1 +1,0 @@
-"""How `reconstruct` gets from observations to a Reconstruction: one file per way."""

@@ -1,1 +1,0 @@
-"""What is seen: observations, gradients read off iterates, and streams of them."""

@@ -1,0 +1,1 @@
+"""Observations in, a result out: fitted, kept, shown and reported."""

@@ -1,0 +1,122 @@
+"""Inspect a log in seconds: what it contains, whether it is usable, and which method suits it.
+
+The gradients' noise is estimated by a small fit (`fit.jumps.expected`) to some thousand rows, each predicted from
+others: the residual is noise, or detail too fine for so small a fit.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onlooker.core.messages import Message
+from onlooker.data.log.reader import Log
+from onlooker.data.observations import Observations
+from onlooker.data.quality import inspect
+from onlooker.fit.jumps.expected import fit_expected
+from onlooker.fit.jumps.record import given_row, jumps_in
+from onlooker.fit.jumps.statistic import correlation_times
+from onlooker.fit.potential import kind_for
+from onlooker.reconstruction.reconstruct import FEWEST
+
+__all__ = ["Inspection", "inspect_log"]
+
+# Number of consecutive rows for the small fit, which bounds its time.
+ROWS = 1 << 13
+# Independent rows per coefficient of a quadratic below which a fit has little chance.
+FEWEST_PER_COEFFICIENT = 2.0
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The result of an inspection.
+
+    Attributes
+    ----------
+    usable
+        Whether `reconstruct` has a chance.
+    method
+        The method that suits the log, or "none".
+    reason
+        Why that method, or why none.
+    numbers
+        Properties of the log, by name.
+    occupancy
+        The 5, 50 and 95 % quantiles of the points, (3, dim).
+    warnings
+        Warnings about the log.
+    """
+
+    usable: bool
+    method: str
+    reason: str
+    numbers: dict[str, Any]
+    occupancy: np.ndarray
+    warnings: list[Message]
+
+
+def inspect_log(log: Log, seen: Observations) -> Inspection:
+    """Inspect a log and its observations."""
+    numbers: dict[str, Any] = {"observations": len(seen), "dimension": seen.dim, "refused": seen.refused}
+    numbers["torn_shards"] = len(log.torn)
+    if seen.agents is not None:
+        rows = np.unique(seen.agents, return_counts=True)[1]
+        numbers |= {"agents": len(rows), "rows_per_agent": float(np.median(rows))}
+    if seen.times is not None:
+        numbers["times"] = [float(seen.times.min()), float(seen.times.max())]
+    occupancy = np.quantile(seen.points, [0.05, 0.5, 0.95], axis=0)
+    warnings = list(seen.warnings)
+    try:
+        if len(seen) < FEWEST:
+            raise ValueError(f"{len(seen)} observations are too few; a reconstruction needs {FEWEST}.")
+        checked, more = inspect(seen)
+    except ValueError as error:
+        return Inspection(False, "none", str(error), numbers, occupancy, warnings)
+    warnings += more
+    if jumps := jumps_in(checked):
+        row = given_row(jumps[-1], checked)
+        text = (
+            f"from about row {row} of {len(seen)} on, gradients are not what a small fit to "
+            "earlier ones expects: the reward may have jumped, or learners have come to where it looks different. "
+            "reconstruct tells."
+        )
+        warnings.append(Message("jump-suspected", text, {"row": row, "rows": len(seen)}))
+    start = (len(checked) - min(len(checked), ROWS)) // 2
+    points, gradients = (part[start : start + ROWS].astype(float) for part in (checked.points, checked.gradients))
+    _, residuals = fit_expected(points, gradients)
+    variance, noise = gradients.var(axis=0), (residuals**2).mean(axis=0)
+    explained = float(1 - noise.sum() / max(variance.sum(), 1e-300))
+    independent = len(checked) * _independent_share(checked)
+    numbers |= {
+        "gradient_size": np.sqrt((gradients**2).mean(axis=0)).tolist(),
+        "noise": np.sqrt(noise).tolist(),
+        "explained": explained,
+        "independent_rows": independent,
+    }
+    return Inspection(*_verdict(checked, explained, independent), numbers, occupancy, warnings)
+
+
+def _independent_share(seen: Observations) -> float:
+    """Number of independent rows that a row is worth: rows of one agent are correlated, in whatever order they came."""
+    if seen.agents is not None and len(np.unique(seen.agents)) > 1:
+        order = np.argsort(seen.agents, kind="stable")[: 1 << 16]
+        return 1 / correlation_times(seen.points[order].astype(float))[0]
+    return 1 / correlation_times(seen.points[: 1 << 16].astype(float))[0]
+
+
+def _verdict(seen: Observations, explained: float, independent: float) -> tuple[bool, str, str]:
+    coefficients = seen.dim * (seen.dim + 3) // 2
+    if independent < FEWEST_PER_COEFFICIENT * coefficients:
+        return (
+            False,
+            "potential",
+            f"the rows are worth about {independent:.0f} independent ones and a quadratic in {seen.dim} dimensions has "
+            f"{coefficients} coefficients: watch more learners, or use fewer coordinates",
+        )
+    kind = kind_for(seen.dim)
+    reason = f"no density is needed, and it has error bars; in {seen.dim} dimensions R̂ is a sum of {kind.basis}"
+    if kind.limited:
+        reason += "; 'auto' also tries replay if that is too smooth"
+    if explained <= 0:
+        reason += ". But a small fit explains none of the gradients: expect little, or watch longer"
+    return True, "potential", reason

@@ -1,0 +1,188 @@
+"""Reconstruct a reward from recorded observations."""
+
+from dataclasses import replace
+from typing import Any
+
+from onlooker.core.deprecated import renamed
+from onlooker.core.messages import Message, deliver, undelivered
+from onlooker.core.policies import Coordinates, check_measure
+from onlooker.core.settings import check_positive, check_whole
+from onlooker.data.observations import Observations, observe
+from onlooker.data.optimizer import Optimizer
+from onlooker.data.quality import inspect
+from onlooker.fit.jumps.record import about_jumps, confirmed, jumps_in
+from onlooker.fit.potential import Potential
+from onlooker.reconstruction.by_potential import by_potential
+from onlooker.reconstruction.by_replay import by_replay
+from onlooker.reconstruction.by_single_kernel import by_single_kernel
+from onlooker.reconstruction.options import Options
+from onlooker.reconstruction.result import Reconstruction
+
+__all__ = ["METHODS", "reconstruct"]
+
+METHODS = ("auto", "potential", "replay", "passive", "reweighted")
+# Smallest number of observations: with fewer, no method yields anything useful.
+FEWEST = 50
+# Below this improvement over the quadratic, resolution is not the limit and replay is not tried.
+WORTH_A_LOOK = 0.005
+
+
+@renamed(optimiser="optimizer")
+def reconstruct(
+    points: Any,
+    gradients: Any = None,
+    *,
+    agents: Any = None,
+    times: Any = None,
+    learning_rate: Any = None,
+    descent: bool = False,
+    optimizer: Optimizer | str | None = None,
+    density: Any = None,
+    beta: float = 1.0,
+    method: str = "auto",
+    step_size: float | None = None,
+    bandwidth: float | None = None,
+    chains: int = 64,
+    seed: int = 0,
+    strict: bool = False,
+    coordinates: Coordinates | None = None,
+    measure: str = "coordinates",
+) -> Reconstruction:
+    """Reconstruct the reward that gradient learners maximise.
+
+    Every warning is raised once as an `OnlookerWarning`, and listed in the result.
+
+    Parameters
+    ----------
+    points
+        Points (n, dim), or iterates if no gradients are given; see `observe`. Or Observations, such as `read_log`
+        returns; the next six parameters are then not used.
+    gradients
+        Gradients (n, dim); see `observe`.
+    agents
+        The agent of each row (n,); see `observe`.
+    times
+        The time of each row (n,); see `observe`.
+    learning_rate
+        The learners' step size, for iterates without gradients; see `observe`.
+    descent
+        Whether the gradients are those of a loss; see `observe`.
+    optimizer
+        The learners' update rule, for iterates without gradients; see `observe`.
+    density
+        π, the density of the points: a distribution with ``log_prob`` or a log-density function. Needed by the paper's
+        methods only.
+    beta
+        β: the samples follow exp(βR). Larger values concentrate them around the maxima.
+    method
+        "potential" fits a reward whose gradient predicts the observed ones, and draws from it; "replay" runs chains on
+        a kernel regression of the gradients; "passive" and "reweighted" are the paper's, and need the density. "auto"
+        is "potential", or "replay" if the potential is too smooth and predicts held-out gradients worse.
+    step_size
+        μ of the chains, for methods other than "potential"; default: chosen from the data.
+    bandwidth
+        Δ of the kernel, for methods other than "potential"; default: chosen from the data.
+    chains
+        Number of chains of samples.
+    seed
+        Seed of all random numbers.
+    strict
+        Whether to raise an `OnlookerWarning` as an error when a warning says that the answer may be wrong.
+    coordinates
+        `spherical(states, actions)` or `softmax(states, actions)` if the points are coordinates of policies: angles are
+        folded into [0, π/2], and R is assumed to be even about both ends.
+    measure
+        With coordinates a of policies φ, "coordinates" for samples of exp(βR) da or "policy" for exp(βR) dφ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.random.default_rng(0).standard_normal((2000, 1))
+    >>> result = reconstruct(points, 1 - 2 * points)  # R = θ − θ²
+    >>> high, low = result.reward([[0.5], [0.0]])
+    >>> round(float(high - low), 3), result.method, result.warnings, result.trusted
+    (0.25, 'potential', [], True)
+    >>> result.reward([[40.0]])  # where no learner was
+    array([nan])
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}.")
+    given = {"step_size": step_size, "bandwidth": bandwidth}
+    check_positive(beta=beta, **{name: value for name, value in given.items() if value is not None})
+    check_whole(chains=chains)
+    _check_coordinates(coordinates, measure, method)
+    if isinstance(points, Observations):
+        seen = points
+    else:
+        seen = observe(
+            points,
+            gradients,
+            agents=agents,
+            times=times,
+            learning_rate=learning_rate,
+            descent=descent,
+            optimizer=optimizer,
+        )
+    if len(seen) < FEWEST:
+        raise ValueError(f"points has {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
+    options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
+    with undelivered():
+        result = _reconstructed(seen, method, options)
+    deliver(result.warnings, strict=strict)
+    return result
+
+
+def _reconstructed(seen: Observations, method: str, options: Options) -> Reconstruction:
+    coordinates = options.coordinates
+    if coordinates is not None:
+        coordinates.by_state(seen.points)
+    checked, warnings = inspect(seen, closed=options.interval is not None)
+    if coordinates is not None:
+        checked = _folded(checked, coordinates)
+    if len(checked) < FEWEST:
+        raise ValueError(f"points has {len(checked)} distinct observations; a reconstruction needs at least {FEWEST}.")
+    warnings = [*seen.warnings, *warnings]
+    jumps = jumps_in(checked)
+    if method not in ("auto", "potential"):
+        warnings += about_jumps(jumps, checked, len(seen))
+        return (
+            by_replay(checked, warnings, options)
+            if method == "replay"
+            else by_single_kernel(method, checked, warnings, options)
+        )
+    potential, result = by_potential(checked, warnings, options)
+    jumps = [jump for jump in jumps if confirmed(jump, checked, potential)]
+    if method == "auto":
+        result = _or_replay(potential, result, checked, warnings, options)
+    return replace(result, warnings=[*result.warnings, *about_jumps(jumps, checked, len(seen))])
+
+
+def _folded(seen: Observations, coordinates: Coordinates) -> Observations:
+    folded, sign = coordinates.fold(seen.points)
+    return replace(seen, points=folded, gradients=sign * seen.gradients)
+
+
+def _check_coordinates(coordinates: Any, measure: str, method: str) -> None:
+    if coordinates is None:
+        if measure != "coordinates":
+            raise ValueError(f"measure is {measure!r} without coordinates; give some, such as spherical(2, 2).")
+        return
+    if not isinstance(coordinates, Coordinates):
+        raise TypeError(
+            f"coordinates is {type(coordinates).__name__}; give spherical(states, actions) or softmax(states, actions)."
+        )
+    check_measure(measure, coordinates)
+    if method in ("passive", "reweighted"):
+        raise ValueError(f"method {method!r} does not take coordinates; choose 'auto', 'potential' or 'replay'.")
+
+
+def _or_replay(
+    potential: Potential, fitted: Reconstruction, seen: Observations, warnings: list[Message], options: Options
+) -> Reconstruction:
+    """The fitted potential, unless it is at its finest resolution and replay predicts held-out gradients better."""
+    numbers = fitted.diagnostics
+    explains = numbers["held_out_error"] < (1 - WORTH_A_LOOK) * numbers["quadratic_error"]
+    if not (potential.at_finest and explains):
+        return fitted
+    replayed = by_replay(seen, warnings, options)
+    return replayed if replayed.diagnostics["held_out_error"] < numbers["held_out_error"] else fitted

@@ -1,0 +1,217 @@
+"""The result of a reconstruction: a reward with error bars, samples, diagnostics and warnings."""
+
+import html
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from onlooker.core.messages import Message, trusted
+from onlooker.core.policies import Coordinates
+from onlooker.core.settings import as_places
+from onlooker.fit.grid_reward import GridReward
+from onlooker.fit.potential import Potential, Reward
+from onlooker.reconstruction import plots
+
+if TYPE_CHECKING:
+    import xarray
+
+    from onlooker.engine.run import Chains
+
+__all__ = ["Reconstruction"]
+
+HAT = "\N{COMBINING CIRCUMFLEX ACCENT}"
+# Points per axis of a figure: about its resolution on a screen.
+PLOTTED = 120
+# Number of samples on a map: more would hide it.
+DOTS = 1000
+# Largest number of curves in a figure, in two rows of four.
+MOST_CURVES = 8
+
+
+@dataclass(frozen=True, repr=False)
+class Reconstruction:
+    """A reconstructed reward.
+
+    Attributes
+    ----------
+    method
+        The method used.
+    samples
+        Samples (chain, draw, dim) of exp(βR̂), thinned.
+    diagnostics
+        Properties of the data, the fit and the samples, by name.
+    warnings
+        Messages to read before the result is used, each with a code, a text and its numbers.
+    fitted
+        R̂ itself: a fitted potential or, for methods that run chains, a reward on a grid.
+    observed
+        A sample of the observations: "points" and "gradients".
+    coordinates
+        Coordinates of policies, if the points are policies; otherwise ``None``.
+    """
+
+    method: str
+    samples: np.ndarray
+    diagnostics: dict[str, Any]
+    warnings: list[Message]
+    fitted: Reward
+    observed: dict[str, np.ndarray] = field(default_factory=dict)
+    coordinates: Coordinates | None = None
+    # The run that produced the samples, if there was one; not saved.
+    _chains: "Chains | None" = None
+
+    def __repr__(self) -> str:
+        rejected = self.diagnostics.get("refused", 0)
+        about = {
+            "method": self.method,
+            "rows": f"{self.diagnostics.get('observations', 0):,}" + (f" ({rejected:,} rejected)" if rejected else ""),
+            "dimensions": f"{self.dim}",
+            "R̂ spans": self._span(),
+            "warnings": ", ".join(message.code for message in self.warnings) or "none",
+        }
+        # The hat of R̂ is a character of zero width.
+        return "\n".join(f"{name:<{12 + name.count(HAT)}}{text}" for name, text in about.items())
+
+    def _repr_html_(self) -> str:
+        picture = self.landscape() if self.fitted.known else self.plot()
+        return f"<pre>{html.escape(repr(self))}</pre>{plots.inline(picture)}"
+
+    def _span(self) -> str:
+        """The range of R̂ over the middle nine tenths of the observed points."""
+        if not self.fitted.known:
+            return "unknown: this method yields samples only"
+        span = self.diagnostics.get("reward_span")
+        if span is None:
+            low, high = np.nanquantile(self.reward(self._seen), [0.05, 0.95])
+            span = high - low
+        return f"{span:.3g} over nine tenths of the rows"
+
+    @property
+    def dim(self) -> int:
+        return self.samples.shape[-1]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether no warning says that the answer may be wrong."""
+        return trusted(self.warnings)
+
+    @property
+    def policies(self) -> np.ndarray:
+        """The samples as policies φ(u|x): (chain, draw, states, actions)."""
+        if self.coordinates is None:
+            raise ValueError("the points are not known to be policies; pass coordinates to reconstruct.")
+        return self.coordinates.policy(self.samples)
+
+    @property
+    def potential(self) -> Potential | None:
+        """Deprecated: `fitted`, if it is a potential."""
+        _deprecated("potential", "fitted")
+        return cast(Potential, self.fitted) if self.fitted.everywhere else None
+
+    @property
+    def estimate(self) -> GridReward | None:
+        """Deprecated: `fitted`, if it is a reward on a grid."""
+        _deprecated("estimate", "fitted")
+        return cast(GridReward, self.fitted) if self.fitted.known and not self.fitted.everywhere else None
+
+    @property
+    def chains(self) -> "Chains | None":
+        """Deprecated: the run that produced the samples; call `onlooker.run` to have one."""
+        _deprecated("chains", "samples, or call onlooker.run")
+        return self._chains
+
+    def _places(self, x: Any) -> np.ndarray:
+        points = as_places(x, self.dim)
+        return points if self.coordinates is None else self.coordinates.fold(points)[0]
+
+    def reward(self, x: Any) -> np.ndarray:
+        """R̂ at x (n, dim), up to a constant; nan where `explored` is false."""
+        points = self._places(x)
+        return np.where(self.fitted.explored(points), self.fitted.value(points), np.nan)
+
+    def reward_error(self, x: Any) -> np.ndarray:
+        """Standard error, at x (n, dim), of R̂ minus its mean over the data, given the basis."""
+        points = self._places(x)
+        if not self.fitted.has_error:
+            raise ValueError(f"error bars are known with method='potential' only; {self.method} has none.")
+        return np.where(self.fitted.explored(points), self.fitted.error(points), np.nan)
+
+    def explored(self, x: Any) -> np.ndarray:
+        """Whether learners, or chains of a reward on a grid, were near x (n, dim)."""
+        return self.fitted.explored(self._places(x))
+
+    def maximum(self) -> np.ndarray:
+        """The point (dim,) where R̂ is highest: by ascent from the best samples, or the centre of the highest bin."""
+        interval = None if self.coordinates is None else self.coordinates.interval
+        return self.fitted.maximum(self.samples.reshape(-1, self.dim), interval)
+
+    @property
+    def _seen(self) -> np.ndarray:
+        """A sample of the observed points."""
+        return self.observed.get("points", self.samples.reshape(-1, self.dim))
+
+    def summit(self) -> np.ndarray:
+        """The highest explored point (dim,): the maximum or, if that is unexplored, the best observed point."""
+        maximum = self.maximum()
+        rewards = self.reward(self._seen)
+        if self.explored(maximum[None])[0] or np.isnan(rewards).all():
+            return maximum
+        return self._seen[np.nanargmax(rewards)]
+
+    def plot(self) -> Any:
+        """A matplotlib Figure of the samples: on a map of βR̂ in two dimensions, the chains' traces otherwise."""
+        if self.dim != 2:
+            return plots.trace(self.samples, 1 if self._chains is None else self._chains.sample_every)
+        beta = self.diagnostics["beta"]
+        flat = self.samples.reshape(-1, 2)
+        low, high = np.quantile(flat, [0.001, 0.999], axis=0)
+        axes = tuple(np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True))
+        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+        shown = flat[:: max(1, len(flat) // DOTS)]
+        return plots.reward_map(axes, beta * self.reward(points).reshape(PLOTTED, PLOTTED), shown)
+
+    def landscape(self) -> Any:
+        """A matplotlib Figure of R̂ in its own units: a map in two dimensions, else `curves`."""
+        if self.dim != 2:
+            return self.curves()
+        axes = self._axes()
+        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+        values = self.reward(points).reshape(PLOTTED, PLOTTED)
+        return plots.landscape((axes[0], axes[1]), values, self._seen, self.summit())
+
+    def curves(self) -> Any:
+        """A matplotlib Figure of R̂ along each coordinate, through its summit, with error bars if known."""
+        axes, summit = self._axes()[:MOST_CURVES], self.summit()
+        values, errors = [], []
+        for axis, along in enumerate(axes):
+            points = np.tile(summit, (PLOTTED, 1))
+            points[:, axis] = along
+            values.append(self.reward(points))
+            errors.append(self.reward_error(points) if self.fitted.has_error else np.full(PLOTTED, np.nan))
+        return plots.curves(axes, values, errors, summit)
+
+    def _axes(self) -> list[np.ndarray]:
+        """Evenly spaced values of each coordinate over the observed range."""
+        low, high = np.quantile(self._seen, [0.001, 0.999], axis=0)
+        return [np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True)]
+
+    def to_datatree(self) -> "xarray.DataTree":
+        """An ArviZ DataTree: ``posterior``, ``sample_stats`` (βR̂ of a fitted reward) and some ``observed_data``."""
+        from onlooker.reconstruction.store import as_datatree
+
+        return as_datatree(self)
+
+    def save(self, folder: Any) -> Path:
+        """Write a Zarr store, atomically; an older reconstruction in that folder is replaced."""
+        from onlooker.reconstruction.store import save
+
+        return save(self, folder)
+
+
+def _deprecated(name: str, instead: str) -> None:
+    warnings.warn(
+        f"Reconstruction.{name} will be removed in the next release; use {instead}.", DeprecationWarning, stacklevel=3
+    )

@@ -1,1 +1,0 @@
-"""The reward the chains reveal: histograms, R̂, distances, diagnostics and pictures."""

@@ -1,0 +1,1 @@
+"""Bytes on a disk: atomic writes, untrusted archives, trees of arrays, files of a state."""

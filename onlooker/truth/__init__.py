@@ -1,1 +1,0 @@
-"""What is exactly right: laws on a grid, by quadrature or from the Fokker–Planck equation."""

@@ -1,0 +1,265 @@
+"""Jumps: the statistic's law when nothing happens, what is found when something does, and what raises no alarm."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import f as f_distribution
+
+import onlooker
+from onlooker.core.density import standard_normal
+from onlooker.fit.jumps import statistic as jumps
+from onlooker.fit.jumps import watch as jump_watch
+from onlooker.fit.jumps.statistic import JumpTest, correlation_times, score_count
+from onlooker.fit.jumps.watch import JumpWatch
+from onlooker.simulation.agents import record, running_pools, simulate
+from onlooker.simulation.reward import NoisyReward
+from onlooker.simulation.switching import Scheduled
+from tests.support.messages import codes
+
+KNOWN = np.ones(100_000, bool)
+
+
+def noise(count, dim, seed=0):
+    random = np.random.default_rng(seed)
+    return random.standard_normal((count, dim)), random.standard_normal((count, dim))
+
+
+def watched(points, gradients, **options):
+    watch = JumpWatch(points.shape[1], **options)
+    watch.update(points, gradients)
+    return watch
+
+
+def bowls(count, *, shift=0.0, stretch=1.0, scale=1.0, first=None, seed=0):
+    """Gradients of −½‖x‖² and, from row ``first`` on, of −½·stretch·‖x − shift‖², with noise of that scale."""
+    points, errors = noise(count, 2, seed)
+    after = (np.arange(count) >= (count if first is None else first))[:, None]
+    return points, np.where(after, -stretch * (points - shift), -points) + scale * errors
+
+
+def test_the_statistic_is_hotelling_s():
+    """T² of the first window over many independent stretches, when nothing has changed: its tail is F's."""
+    points, residuals = noise(2000, 2)
+    test = JumpTest.against(points, residuals, residuals, 0.5)
+    size, freedom = score_count(2), 2000 - score_count(2)
+    # The mean of the rows before is uncertain too, which matters where as many are summed.
+    assert (test.divisors >= test.windows * (1 + test.windows / 2000)).all()
+    found = []
+    for number in range(1500):
+        test.sums, test.threshold, test.own_thresholds = np.zeros((1, size)), -1.0, -np.ones(len(test.windows))
+        assert test.update(*noise(16, 2, seed=1 + number), KNOWN[:16]) == 15
+        found.append(test.statistic * freedom / (size * 1999))
+    for level in (0.5, 0.1, 0.05):
+        share = np.mean(np.array(found) > f_distribution.isf(level, size, freedom))
+        # 4.5 standard errors, and what estimating κ_w ≥ 1 and shortening may take off.
+        assert level * 0.6 - 4.5 * np.sqrt(level / 1500) < share < level + 4.5 * np.sqrt(level / 1500)
+
+
+def test_jumps_are_the_same_row_by_row_or_all_at_once():
+    points, gradients = bowls(3000, shift=1.0, first=2000)
+    whole = watched(points, gradients)
+    one, detected = JumpWatch(2), []
+    for row in range(3000):
+        one.update(points[row : row + 1], gradients[row : row + 1])
+        detected += [row + 1] * one.jump_detected
+    assert detected == [jump.found for jump in whole.jumps]
+    assert [jump[:2] for jump in one.jumps] == [jump[:2] for jump in whole.jumps]
+    assert len(one.jumps) == 1
+
+
+def test_jumps_do_not_depend_on_how_rows_are_cut(agents):
+    """Where stretches of rows count as one, and a piece may be shorter than a stretch."""
+    points, gradients = agents[0][:20_000], agents[1][:20_000] + 2.0 * (np.arange(20_000) >= 15_000)[:, None]
+    whole, cut = watched(points, gradients), JumpWatch(2)
+    random, first = np.random.default_rng(0), 0
+    while first < 20_000:
+        last = first + random.integers(1, 60)
+        cut.update(points[first:last], gradients[first:last])
+        first = last
+    assert whole._test is None or whole._test.unit > 1
+    assert [jump[:2] for jump in cut.jumps] == [jump[:2] for jump in whole.jumps]
+    assert len(whole.jumps) == 1
+
+
+def test_units_do_not_matter():
+    """R as a function of x in other units is the same reward."""
+    points, gradients = bowls(3000, shift=0.7, first=2000)
+    units = np.array([1e3, 1e-4])
+    one, other = watched(points, gradients), watched(points * units + 5 * units, gradients / units)
+    assert [jump[:2] for jump in one.jumps] == [jump[:2] for jump in other.jumps]
+
+
+@pytest.mark.parametrize(("change", "longest"), [({"shift": 1.0}, 120), ({"shift": 3.0}, 25), ({"stretch": 2.0}, 90)])
+def test_a_change_of_slope_or_curvature_is_found_and_placed(change, longest):
+    """The second kind has no mean residual at all: a test of that alone would be blind to it."""
+    found = [watched(*bowls(4000, first=3000, seed=seed, **change)).jumps for seed in range(5)]
+    for jumps_found in found:
+        assert len(jumps_found) == 1
+        jump = jumps_found[0]
+        assert 3000 < jump.found <= 3000 + longest
+        assert abs(jump.at - 3000) <= 20
+        assert jump.statistic > jump.threshold
+
+
+def test_a_change_orthogonal_to_quadratics_is_not_detected():
+    points, gradients = bowls(20_000, seed=1)
+    gradients[10_000:] += 0.5 * np.cos(8 * points[10_000:])
+    assert watched(points, gradients).count == 0
+    # A parabola of the same size is.
+    gradients[10_000:] += 0.5 * np.sqrt(0.5) * points[10_000:]
+    assert watched(points, gradients).count == 1
+
+
+@pytest.mark.parametrize("tail", ["normal", "skewed", "heavy"])
+def test_false_alarms_are_as_rare_as_asked(tail):
+    """At most .002 a row are asked for: 200 in 1e5 rows. The wild are kept at bay by shortening, see the next test."""
+    random = np.random.default_rng(1)
+    points = 2 * random.standard_normal((100_000, 1))
+    errors = {"normal": random.standard_normal, "skewed": random.standard_exponential}.get(tail)
+    rows = random.standard_t(3, points.shape) if errors is None else errors(points.shape)
+    assert watched(points, -points + rows, false_alarms=2e-3).count < 100
+    assert watched(points, -points + rows).count == 0
+
+
+def test_heavy_tails_raise_alarms_without_clipping_and_window_variance(monkeypatch):
+    random = np.random.default_rng(1)
+    points = 2 * random.standard_normal((100_000, 1))
+    monkeypatch.setattr(jumps, "REACH", 1e9)
+    monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
+    assert watched(points, -points + random.standard_t(3, points.shape)).count > 3
+
+
+@pytest.fixture(scope="module")
+def agents():
+    """One agent after the other, on a reward that is no quadratic."""
+    reward = NoisyReward(2, lambda x: -0.5 * x[0] ** 2 - 2 * (x[1] - 0.5 * x[0] ** 2) ** 2, 0.5)
+    seen = simulate(reward, standard_normal(2), agents=1500, horizon=100, learning_rate=1e-2)
+    return np.asarray(seen.points, float), np.asarray(seen.gradients, float)
+
+
+def test_agents_one_after_the_other_are_no_jumps(agents, monkeypatch):
+    points, gradients = agents
+    assert watched(points, gradients).count <= 1
+    # As if the rows of one agent were so many.
+    for module in (jumps, jump_watch):
+        monkeypatch.setattr(module, "correlation_times", lambda points: (1.0, 1.0))
+    assert watched(points, gradients).count > 10
+
+
+def test_consecutive_new_agents_are_no_jump(monkeypatch):
+    """Agents take turns in the order of their ages: those that have just begun, far out, come together."""
+    points, errors = noise(150_000, 1)
+    points *= np.where(np.arange(150_000) % 100 < 15, 2.0, 0.4)[:, None]
+    assert watched(points, -points + errors).count == 0
+    monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
+    assert watched(points, -points + errors).count > 3
+
+
+def test_learners_that_follow_a_jump_are_detected_again():
+    """A hundred that never begin again, and climb what holds: their places change with the reward."""
+    pair = tuple(NoisyReward(1, lambda x, place=place: -((x[0] - place) ** 2)) for place in (-1.0, 1.0))
+    times = tuple(200 * (1 + jump) for jump in range(10))
+    reward = Scheduled(pair, times, tuple(jump % 2 for jump in range(11)))
+    (seen,) = record(running_pools(reward, standard_normal(1), 100, learning_rate=0.05, horizon=10**6), 2200)
+    watch = watched(np.asarray(seen.points, float), np.asarray(seen.gradients, float))
+    found = np.array([jump.found for jump in watch.jumps])
+    assert sum(((found > 100 * time) & (found < 100 * time + 1000)).any() for time in times) >= 9
+    assert len(found) <= 12
+
+
+def test_one_learner_is_too_few_to_detect_jumps_and_warns():
+    place, rows = 3.0, []
+    random = np.random.default_rng(0)
+    for _ in range(4000):
+        gradient = -place + random.standard_normal()
+        rows.append((place, gradient))
+        place += 0.002 * gradient
+    points, gradients = np.array(rows).T[:, :, None]
+    assert not watched(points, gradients).watching
+    live = onlooker.Observer(dim=1, forgetting="adaptive")
+    live.learn_many(points, gradients)
+    assert "jumps-unseen" in codes(live)
+    assert watched(*bowls(3000)).watching
+
+
+def test_one_outlier_does_not_blind_the_detector():
+    points, gradients = bowls(6000, shift=1.0, first=5000)
+    gradients[2000] = 1e6
+    assert [5000 < jump.found < 5150 for jump in watched(points, gradients).jumps] == [True]
+
+
+def test_rows_outside_the_explored_region_are_ignored():
+    """Learners move away, with noise so skewed that shortening gives it a mean."""
+    random = np.random.default_rng(0)
+    points = random.standard_normal((20_000, 1)) + np.where(np.arange(20_000) < 10_000, 0, 30)[:, None]
+    errors = np.where(random.random((20_000, 1)) < 0.1, 4.5, -0.5)
+    assert watched(points, -points + errors).count == 0
+
+
+def test_a_jump_of_agents_rewards_is_found_after_a_few_of_them(agents):
+    points, gradients = agents
+    moved = gradients + np.where(np.arange(len(points)) >= 100_000, 2.0, 0.0)[:, None]
+    found = watched(points, moved).jumps
+    assert [100_000 < jump.found < 102_000 for jump in found if jump.found > 99_000][:1] == [True]
+
+
+def test_correlation_times():
+    """An AR(1) has τ = (1 + ρ)/(1 − ρ); rows of agents that take turns have it at long lags only."""
+    random = np.random.default_rng(0)
+    walk = np.zeros((20_000, 1))
+    for row in range(1, len(walk)):
+        walk[row] = 0.9 * walk[row - 1] + random.standard_normal()
+    assert correlation_times(walk) == pytest.approx((19, 19), rel=0.3)
+    turns = np.tile(random.standard_normal((100, 1)), (40, 1)) + 0.1 * random.standard_normal((4000, 1))
+    whole, run = correlation_times(turns)
+    assert whole > 20
+    assert run < 1.5
+    assert correlation_times(random.standard_normal((5000, 2))) == pytest.approx((1, 1), abs=0.2)
+
+
+def test_memory_is_bounded_and_bad_options_are_one_sentence():
+    watch = JumpWatch(2)
+    for seed in range(8):
+        watch.update(*bowls(30_000, seed=seed))
+    assert watch.seen == watch.since == 240_000
+    assert len(watch._recent) == 65_536
+    assert len(watch._test.sums) <= 1025
+    for bad in (np.nan, 1e200):
+        with pytest.raises(ValueError, match=r"give them to onlooker\.observe first"):
+            watch.update(np.full((3, 2), bad), np.zeros((3, 2)))
+    assert watch.seen == 240_000
+    for bad in (0, 1.0, "often", None):
+        with pytest.raises(ValueError, match="false_alarms is"):
+            JumpWatch(2, false_alarms=bad)
+    with pytest.raises(ValueError, match=r"give both as \(n, 2\)"):
+        watch.update(np.zeros((3, 1)), np.zeros((3, 1)))
+
+
+@pytest.mark.slow
+def test_ten_million_observations_in_constant_memory():
+    """With jumps, forgetting and questions; resident memory after the second million, and at the end."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("no /proc here")
+    for forgetting in ("adaptive", 1e-5):
+        live, marks, random = onlooker.Observer(dim=1, forgetting=forgetting), [], np.random.default_rng(0)
+        for block in range(100):
+            points, errors = random.standard_normal((2, 100_000, 1))
+            live.learn_many(points, -points + 2.0 * (block // 20 % 2) + errors)
+            live.reward([[0.0]])
+            marks.append(int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
+        assert live.seen == 10**7
+        assert 4 <= len(live.jumps) < 10
+        # MiB; the rows themselves would take 160.
+        assert marks[-1] - marks[20] < 20
+
+
+def test_above_three_dimensions():
+    random = np.random.default_rng(0)
+    points, errors = random.standard_normal((2, 6000, 6))
+    shift = np.where(np.arange(6000) >= 4000, 1.0, 0.0)[:, None] * np.eye(6)[2]
+    found = watched(points, -(points - shift) + errors).jumps
+    assert len(found) == 1
+    assert 4000 < found[0].found < 4200
