@@ -242,7 +242,7 @@ def test_any_rows_that_are_not_finite_are_rejected_and_counted(recording, rows):
     with tempfile.TemporaryDirectory() as folder:
         write(folder, recording, [(0, len(points))], rows)
         if not finite.any():
-            with pytest.raises(ValueError, match="no row that is finite"):
+            with pytest.raises(ValueError, match="no row without a NaN or an infinity"):
                 onlooker.read_log(folder)
             return
         seen = onlooker.read_log(folder)

@@ -109,7 +109,7 @@ def test_an_empty_batch_is_an_empty_batch():
     for points, gradients in ((nothing, nothing), (nan, nan), (np.ones((3, 2)), nan)):
         live.learn_many(points, gradients)
     assert (live.seen, live.refused) == (0, 6)
-    with pytest.raises(ValueError, match="holds 0 usable observations"):
+    with pytest.raises(ValueError, match="has 0 usable observations"):
         onlooker.reconstruct(np.ones((3, 2)), nan)
     with pytest.raises(ValueError, match="observations is empty"):
         onlooker.recorded(seen)

@@ -443,6 +443,6 @@ def test_a_report_of_a_reproduced_example(tmp_path):
 @pytest.mark.parametrize("content", ["not json", "[]", '{"rows": [{}]}', '{"example": "bayes", "rows": 5}'])
 def test_damaged_metrics_are_one_sentence_and_leave_nothing(tmp_path, content):
     (tmp_path / "metrics.json").write_text(content)
-    with pytest.raises(ValueError, match=r"metrics\.json is"):
+    with pytest.raises(ValueError, match=r"metrics\.json (is|was not)"):
         write_example_report(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
