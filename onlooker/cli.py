@@ -58,7 +58,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo"),
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Reconstruct a simulated reward and compare it with the truth, in twenty seconds."""
+    """Reconstruct a simulated reward and compare it with the truth."""
     from onlooker.paper.demo import demo as show
 
     _writable(out)
@@ -195,7 +195,10 @@ def reconstruct_log(
     summary = write_result(folder, result, log=str(log), command=_command(context), about=opened.about.to_metadata())
     numbers = result.diagnostics
     where = "" if summary["maximum_explored"] else ", where no learner was"
-    print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}{where}")
+    if result.fitted.known:
+        print(f"method {result.method}, R̂ is highest at {_short(summary['maximum'])}{where}")
+    else:
+        print(f"method {result.method} yields samples only in {result.dim} dimensions")
     errors = (_short(numbers.get(name)) for name in ("held_out_error", "quadratic_error"))
     print("held-out gradient error {}, of a quadratic {}".format(*errors))
     print(f"the result is in {folder}: {SUMMARY}, {', '.join(summary['files'])}")

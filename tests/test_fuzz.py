@@ -1,4 +1,4 @@
-"""Files that are almost right are read, or refused in a sentence; nothing is unpickled, nothing allocates gigabytes."""
+"""Files that are almost right are read or rejected in one sentence; nothing is unpickled or allocates gigabytes."""
 
 import ast
 import bz2
@@ -31,7 +31,7 @@ FEW, MANY = 150, 10_000
 def test_every_reader_reads_or_rejects(tmp_path, reader):
     outcome = fuzz.fuzz(reader, FEW, tmp_path)
     assert outcome.other == {}
-    assert outcome.refused > 0
+    assert outcome.rejected > 0
     assert outcome.slowest < fuzz.MOST_SECONDS
     # A digest gives every change away.
     assert outcome.accepted == 0 or reader != "checkpoint"
@@ -56,8 +56,8 @@ def test_every_reader_reads_or_rejects_ten_thousand(reader, capsys):
     outcome = fuzz.Outcome(**json.loads(done.stdout.splitlines()[-1]))
     with capsys.disabled():
         print(
-            f"\n{reader}: {outcome.inputs} inputs, {outcome.accepted} accepted, {outcome.refused} refused, "
-            f"{outcome.inputs - outcome.accepted - outcome.refused} other, {outcome.seconds:.0f} s"
+            f"\n{reader}: {outcome.inputs} inputs, {outcome.accepted} accepted, {outcome.rejected} rejected, "
+            f"{outcome.inputs - outcome.accepted - outcome.rejected} other, {outcome.seconds:.0f} s"
         )
     assert outcome.other == {}
     assert outcome.slowest < fuzz.MOST_SECONDS

@@ -4,7 +4,8 @@
     python tools/digests.py --against before.json  # at another: exits with 1 if a digest differs
 
 Every entry is the SHA-256 of the arrays that a public call returns: `reconstruct` in 1 to 10 dimensions, an Observer
-with every kind of forgetting, and `run` of every inverse learner.
+with every kind of forgetting, and `run` of every inverse learner; with ``--examples`` also of the judged metrics of
+every ``reproduce EXAMPLE --quick`` at seed 0, which takes ten minutes.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,14 +146,28 @@ def runs() -> Iterator[tuple[str, Callable[[], str]]]:
         yield f"run {name}", made
 
 
+def examples() -> Iterator[tuple[str, Callable[[], str]]]:
+    for name in ("bayes", "posterior", "logistic", "cmdp", "tracking"):
+
+        def made(name: str = name) -> str:
+            module = __import__(f"onlooker.paper.{name}", fromlist=["reproduce"])
+            with tempfile.TemporaryDirectory() as folder:
+                rows = list(module.reproduce(None, True, 0, Path(folder)))
+            judged = {row.name: {metric: float(row.metrics[metric]) for metric in row.accept} for row in rows}
+            return hashlib.sha256(json.dumps(judged, sort_keys=True).encode()).hexdigest()[:16]
+
+        yield f"reproduce {name} --quick", made
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--against", type=Path, help="a file that this script wrote at another commit")
     parser.add_argument("--only", default="", help="entries with this text in their name")
+    parser.add_argument("--examples", action="store_true", help="the paper's examples, too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found = {}
-    for entries in (runs(), observers(), reconstructions()):
+    for entries in (runs(), observers(), reconstructions(), *([examples()] if options.examples else [])):
         for name, made in entries:
             if options.only in name:
                 try:

@@ -63,6 +63,7 @@ CODES: Mapping[str, bool] = {
     "interrupted": False,
     "checkpoint-stale": False,
     "program-changed": False,
+    "checkpoint-unverified": True,
     # A warning that an older version saved as text only.
     "uncoded": True,
 }

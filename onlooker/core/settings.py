@@ -28,7 +28,7 @@ def check_whole(**numbers: float) -> None:
     """Raise an error for a number that is not a whole number of at least 1."""
     for name, number in numbers.items():
         real = isinstance(number, Real) and not isinstance(number, bool)
-        if not (real and number >= 1 and number == int(number)):
+        if not (real and 1 <= number < float("inf") and number == int(number)):
             raise ValueError(f"{name} is {number!r}; it must be a whole number of at least 1.")
 
 

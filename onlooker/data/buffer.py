@@ -12,7 +12,7 @@ ROOM = 1024
 
 @dataclass
 class Recent:
-    """Points and gradients (n, dim), with a mask of those that are held out.
+    """The last rows: points and gradients (n, dim), and a mask of the rows that are held out.
 
     Parameters
     ----------
@@ -36,17 +36,21 @@ class Recent:
 
     @property
     def points(self) -> np.ndarray:
+        """The points (n, dim)."""
         return self._columns[0][self._first : self._end]
 
     @property
     def gradients(self) -> np.ndarray:
+        """The gradients (n, dim)."""
         return self._columns[1][self._first : self._end]
 
     @property
     def held(self) -> np.ndarray:
+        """Mask (n,) of the rows that are held out."""
         return self._columns[2][self._first : self._end]
 
     def add(self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray | bool = False) -> None:
+        """Append rows (n, dim), and drop the oldest rows beyond ``most``."""
         new = len(points)
         if self._end + new > len(self._columns[0]):
             self._make_room(new)

@@ -203,7 +203,7 @@ def _matrix(name: str, values: Any) -> np.ndarray:
     if array.ndim != 2:
         raise ValueError(f"{name} has shape {array.shape}; give (observations, dimensions).")
     if array.shape[1] == 0 or np.shape(values) == (0,):
-        raise ValueError(f"{name} is empty (shape {array.shape}); give at least one observation.")
+        raise ValueError(f"{name} is empty and does not say how many dimensions it has; give shape (0, dimensions).")
     return array if np.issubdtype(array.dtype, np.floating) else array.astype(np.float64)
 
 

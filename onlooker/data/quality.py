@@ -67,8 +67,8 @@ def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, lis
     if seen.agents is not None and len(np.unique(seen.agents)) < needed:
         agents = len(np.unique(seen.agents))
         text = (
-            f"there are {agents} agents but a quadratic in {seen.dim} dimensions has {needed} "
-            "coefficients: watch more agents, or fewer coordinates."
+            f"there are fewer agents ({agents}) than coefficients of a quadratic in dimension {seen.dim} ({needed}): "
+            "watch more agents, or fewer coordinates."
         )
         warnings.append(Message("agents-few", text, {"agents": agents, "coefficients": needed}))
     return seen, warnings

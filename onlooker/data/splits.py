@@ -39,6 +39,9 @@ def agents_held_out(agents: np.ndarray, seed: int, names: np.ndarray | None = No
     """Mask (n,) of the rows whose agent is held out; with ``names``, ``agents`` holds indices into them."""
     unique, which = np.unique(agents, return_inverse=True)
     called = unique if names is None else names[unique]
+    if called.dtype.kind == "f" and (called == called.round()).all():
+        # Agent 3 is the same agent in a file that holds it as 3.0.
+        called = called.astype(int)
     return np.array([crc32(f"{seed}/{name!s}".encode()) % HELD_OUT == 0 for name in called], bool)[which]
 
 

@@ -121,6 +121,7 @@ class Chains:
             "learner": self.learner,
             "steps": self.steps,
             "warnings": [str(message) for message in self.warnings],
+            "codes": [message.code for message in self.warnings],
         }
         numbers = xarray.Dataset({name: ((), value) for name, value in self.diagnostics.items()}, attrs=attributes)
         return xarray.DataTree.from_dict({"posterior": posterior, "diagnostics": numbers})

@@ -63,7 +63,7 @@ class RunFile:
         if not older:
             self._compare(text)
         run = self._unpacked(arrays)
-        if older and text != self.identity.as_in_version_1():
+        if older:
             self._compare_older(run)
         return run
 
@@ -75,21 +75,23 @@ class RunFile:
                 "delete it."
             )
         if unsure:
-            self._warn("settings, shapes, seed and data are the same")
+            text = (
+                f"{self.path} was written with another version of JAX or Onlooker, whose compiled functions cannot be "
+                "compared: settings, shapes, seed and data are the same. Delete the file if the learner's functions "
+                "have changed."
+            )
+            self.warnings.append(Message("program-changed", text))
 
     def _compare_older(self, run: RunState) -> None:
-        """Compare the arrays of a file of version 0.1 whose digest differs, as it also does after an upgrade of JAX."""
+        """Compare what a file of version 0.1 allows to compare: its digest is of a program that is printed no more."""
         state, begun = run.state, self.begun.state
         if not (np.array_equal(plain(state.key), plain(begun.key)) and np.array_equal(state.about, plain(begun.about))):
             raise ValueError(f"{self.path} holds another run (seed or start); give another checkpoint, or delete it.")
-        self._warn("shapes, seed and start are the same, the file does not record settings and data")
-
-    def _warn(self, compared: str) -> None:
         text = (
-            f"{self.path} was written with another version of JAX or Onlooker, whose compiled functions cannot be "
-            f"compared: {compared}. Delete the file if the learner's functions have changed."
+            f"{self.path} was written by version 0.1, which did not record settings and data: only shapes, seed and "
+            "start could be compared. Delete the file unless it is of this learner on these data."
         )
-        self.warnings.append(Message("program-changed", text))
+        self.warnings.append(Message("checkpoint-unverified", text))
 
     def _unpacked(self, arrays: dict[str, np.ndarray]) -> RunState:
         # Version 0.1 numbered the arrays.

@@ -6,7 +6,7 @@ Another version of JAX prints the same functions differently, so after an upgrad
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -27,8 +27,6 @@ __all__ = ["Identity", "plain"]
 
 # Addresses of functions in printed programs differ from process to process.
 ADDRESS = re.compile("0x[0-9a-f]+")
-# The version whose checkpoints hold one digest of everything, `Identity.as_in_version_1`.
-VERSION_1 = "0.1.0"
 
 
 class Identity(NamedTuple):
@@ -42,14 +40,11 @@ class Identity(NamedTuple):
         Digest of the compiled functions, their constants and the initial state.
     versions
         Versions of Onlooker and JAX, and JAX's back end; programs of different versions cannot be compared.
-    as_in_version_1
-        Returns the single digest that version 0.1 wrote, to recognise its files.
     """
 
     settings: Mapping[str, Any]
     program: str
     versions: Mapping[str, str]
-    as_in_version_1: Callable[[], str] = str
 
     @classmethod
     def of(
@@ -80,9 +75,7 @@ class Identity(NamedTuple):
         printed = ADDRESS.sub("", str(traced.jaxpr))
         program = _digest([*_constants(traced), *jax.tree.leaves(begun)], printed)
         versions = {"onlooker": __version__, "jax": jax.__version__, "backend": jax.default_backend()}
-        old = (VERSION_1, jax.__version__, jax.default_backend(), settings.steps, moments, printed)
-        leaves = [*_constants(traced), *jax.tree.leaves((stream.data, begun))]
-        return cls(_as_json(described), program, versions, partial(_digest, leaves, *old))
+        return cls(_as_json(described), program, versions)
 
     def text(self) -> str:
         """The identity as a file holds it."""

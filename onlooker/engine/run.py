@@ -17,7 +17,7 @@ from onlooker.engine.checkpoint import RunFile
 from onlooker.engine.diagnostics import warn_about_occupancy, warn_about_pools
 from onlooker.engine.identity import Identity
 from onlooker.engine.loop import make_plan, zero_sums
-from onlooker.engine.settings import RunSettings, check_fit
+from onlooker.engine.settings import RunSettings, check_compatible
 from onlooker.engine.state import advanced, begin
 from onlooker.inverse.base import InverseLearner
 
@@ -102,7 +102,7 @@ def run(
     >>> chains.samples.shape, chains.interrupted
     ((8, 40, 2), False)
     """
-    steps = check_fit(learner, stream, grid, steps)
+    steps = check_compatible(learner, stream, grid, steps)
     settings = RunSettings(steps, chains, seed, thin, burn_in, draws, snapshots, dtype, grid, marginals)
     plan = make_plan(learner, stream, settings)
     warnings = [*warn_about_occupancy(learner, stream), *warn_about_pools(stream)]

@@ -11,7 +11,7 @@ from onlooker.data.stream import LONGEST_BLOCK, Stream
 from onlooker.engine.accumulators import Grid, Marginals
 from onlooker.inverse.base import EVIDENCE, InverseLearner
 
-__all__ = ["RunSettings", "check_fit"]
+__all__ = ["RunSettings", "check_compatible"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class RunSettings:
         return [int(step) for step in np.unique(np.minimum(ends, self.steps))]
 
 
-def check_fit(learner: InverseLearner, stream: Stream, grid: Grid | None, steps: int | None) -> int:
+def check_compatible(learner: InverseLearner, stream: Stream, grid: Grid | None, steps: int | None) -> int:
     """Check that learner, stream and grid go together; return the number of steps, by default the stream's length."""
     if not isinstance(stream, Stream):
         raise TypeError(f"stream is {type(stream).__name__}; make a stream with recorded(observations).")
@@ -100,7 +100,10 @@ def check_fit(learner: InverseLearner, stream: Stream, grid: Grid | None, steps:
     if learner.evidence == "pool" and stream.pool is None:
         raise ValueError(f"{learner.name} needs pools; make them with pooled(stream, size).")
     if learner.evidence == "observation" and stream.pool is not None:
-        raise ValueError(f"{learner.name} takes one observation per step but the stream shows pools; use multikernel.")
+        raise ValueError(
+            f"{learner.name} takes one observation per step but the stream shows pools; use "
+            "multikernel, or declare evidence='pool'."
+        )
     if learner.evidence == "memory" and learner.update is None:
         raise ValueError(f"{learner.name} needs a memory but has no update; declare an update.")
     if learner.evidence == "memory" and not stream.shared:

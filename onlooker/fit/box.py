@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Box", "box_of"]
+__all__ = ["CELLS", "Box", "box_of"]
 
+# Cells per axis of a grid, by dimension: at most 64 000 in all. Above three dimensions there is no grid.
+CELLS = {1: 512, 2: 128, 3: 40}
 # Share of points left out of the box at either end of an axis: a few outliers would make it too wide for the grid.
 LEFT_OUT = 0.0005
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from onlooker.core.blas import one_thread
 from onlooker.core.policies import Coordinates
-from onlooker.fit.box import Box, box_of
+from onlooker.fit.box import CELLS, Box, box_of
 from onlooker.fit.cells import Cells, law_on_cells
 from onlooker.fit.climb import climbed
 from onlooker.fit.cosine_sums import SETTINGS, CosineFit, CosineSums, fit_cosines, refit_cosines
@@ -16,7 +16,7 @@ from onlooker.fit.error_bars import typical_points
 from onlooker.fit.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.fit.sample import Drawn, sample_cells
 from onlooker.fit.sums import FitKind
-from onlooker.fit.support import CELLS, Support, cell_counts, support_of
+from onlooker.fit.support import Support, cell_counts, support_of
 
 __all__ = ["KIND", "CosinePotential", "CosinePotentialSums", "alike", "begin_cosine_potential", "fit_cosine_potential"]
 

@@ -18,14 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.core.settings import check_whole
+from onlooker.core.settings import check_share, check_whole
 from onlooker.data.observations import Observation
 from onlooker.data.splits import in_held_stretch
+from onlooker.fit.box import CELLS
 
-__all__ = ["CELLS", "Bins", "Cloud", "Memory", "binned", "reservoir", "ring"]
+__all__ = ["Bins", "Cloud", "Memory", "binned", "reservoir", "ring"]
 
-# Cells per axis, by dimension: at most 64 000 in all.
-CELLS = {1: 512, 2: 128, 3: 40}
 # Rows in a stretch of the stream; every fifth stretch is held out, since consecutive rows are alike.
 STRETCH = 1000
 # Interpolation between cells needs a few of them.
@@ -133,7 +132,9 @@ def reservoir(size: int, seed: int = 0) -> Memory:
     return _cloud("reservoir", int(size), slots)
 
 
-def binned(low: Sequence[float], high: Sequence[float], cells: int | None = None, forgetting: float = 0.0) -> Memory:
+def binned(
+    low: Sequence[float], high: Sequence[float], cells: int | None = None, forgetting: float | None = None
+) -> Memory:
     """Sums over the cells of a box.
 
     Parameters
@@ -145,14 +146,14 @@ def binned(low: Sequence[float], high: Sequence[float], cells: int | None = None
     cells
         Number of cells per axis.
     forgetting
-        Share of its weight that a row loses with each later one.
+        Share of its weight that a row loses with each later one; ``None`` for none.
     """
     bottom, top = np.asarray(low, float), np.asarray(high, float)
     dim = len(bottom)
     if bottom.shape != top.shape or dim not in CELLS or not (bottom < top).all():
         raise ValueError(f"low is {low} and high {high}; give the corners of a box in one, two or three dimensions.")
-    if not 0 <= forgetting < 1:
-        raise ValueError(f"forgetting is {forgetting}; give a share of at least 0 and less than 1.")
+    check_share(forgetting=forgetting)
+    left = 1.0 if forgetting is None else 1.0 - forgetting
     check_whole(cells=CELLS[dim] if cells is None else cells)
     size = CELLS[dim] if cells is None else int(cells)
     if size < FEWEST_CELLS:
@@ -175,9 +176,9 @@ def binned(low: Sequence[float], high: Sequence[float], cells: int | None = None
         # Index ``size`` is out of range, and dropped.
         cell = jnp.where(kept[:, None], (share * size).astype(jnp.int32), size)
         at = (fold, *cell.T)
-        weight = (1 - forgetting) ** jnp.maximum(count - 1 - rows, 0).astype(jnp.float32)
+        weight = left ** jnp.maximum(count - 1 - rows, 0).astype(jnp.float32)
         weight = weight.astype(state.counts.dtype)
-        older = ((1 - forgetting) ** count.astype(jnp.float32)).astype(state.counts.dtype)
+        older = (left ** count.astype(jnp.float32)).astype(state.counts.dtype)
         square = jnp.where(kept, weight * jnp.sum(observations.gradient**2, axis=1), 0)
         return Bins(
             (older * state.counts).at[at].add(weight, mode="drop"),

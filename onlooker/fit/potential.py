@@ -71,7 +71,8 @@ class Potential(Reward, Protocol):
     settings
         The chosen hyper-parameters, by name.
     held_out_error
-        Mean squared error of ∇R̂ on the held-out observations.
+        Mean of ‖s(∇R̂ − g)‖² over the held-out observations, with s the points' spread along each coordinate: it does
+        not depend on the units of the points, and errors of different fits can be compared.
     quadratic_error
         The same error for a quadratic alone.
     independent

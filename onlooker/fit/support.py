@@ -10,12 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import distance_transform_edt, gaussian_filter
 
-from onlooker.fit.box import Box
+from onlooker.fit.box import CELLS, Box
 
 __all__ = ["Support", "cell_counts", "support_of"]
 
-# Cells per axis, by dimension: at most 64 000 in all.
-CELLS = {1: 512, 2: 128, 3: 40}
 # Points that a window must contain: with fewer, single outliers would count as explored.
 FEWEST = 5.0
 # Smallest width of the window in cells: a narrower one would leave holes between cells.

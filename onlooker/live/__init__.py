@@ -1,1 +1,1 @@
-"""Rows as they come: the Observer, and the page that shows a reward while it is being learnt."""
+"""Rewards learnt while observations arrive: the Observer, and the page that shows its estimate."""

@@ -1,4 +1,4 @@
-"""What every Observer must hold to, whatever it computes."""
+"""Checks that every Observer must pass, whatever it computes."""
 
 import tempfile
 from collections.abc import Callable
@@ -13,22 +13,26 @@ from onlooker.live.observer import Observer
 
 __all__ = ["OBSERVER_CHECKS", "Seen", "check_observer"]
 
-# Rows after which an Observer remembers as much as it ever will.
+# Number of rows after which an Observer's state has its largest size: more than any fit keeps.
 FULL = 250_000
 
 
 @dataclass(frozen=True)
 class Seen:
-    """An Observer, what it is shown, and where it is asked.
+    """An Observer and the observations that it is tried on.
 
     Attributes
     ----------
     observer
-        Makes it, with a seed.
-    points, gradients, agents
-        What it is shown: some thousands of rows.
+        Makes an Observer with a given seed.
+    points
+        (n, dim): the points, some thousands.
+    gradients
+        (n, dim): the gradients there.
+    agents
+        (n,): the agents' names.
     places
-        (n, dim): where R̂ is asked.
+        (m, dim): points at which answers are compared.
     """
 
     observer: Callable[[int], Observer]
@@ -38,23 +42,25 @@ class Seen:
     places: np.ndarray
 
     def learnt(self, rows: Any = slice(None), seed: int = 0) -> Observer:
+        """A new Observer that has learnt these rows."""
         observer = self.observer(seed)
         observer.learn_many(self.points[rows], self.gradients[rows], self.agents[rows])
         return observer
 
     def answer(self, observer: Observer) -> np.ndarray:
+        """R̂ and its standard error (2, m) at the places."""
         return np.stack([observer.reward(self.places), observer.reward_error(self.places)])
 
 
 def check_observer(seen: Seen) -> list[str]:
-    """Every check on an Observer; the names of those that held, or `BrokenError` at the first that does not."""
+    """Run every check on an Observer; return their names, or raise `BrokenError` at the first that fails."""
     for check in OBSERVER_CHECKS:
         check(seen)
     return [check.__name__ for check in OBSERVER_CHECKS]
 
 
-def one_by_one_is_all_at_once(seen: Seen) -> None:
-    """``learn_one`` for every row, ``learn_many`` for all: the same answer, to the last bit."""
+def learn_one_and_learn_many_agree(seen: Seen) -> None:
+    """``learn_one`` for every row and ``learn_many`` for all rows give the same R̂, to the last bit."""
     one = seen.observer(0)
     rows = range(min(len(seen.points), 3000))
     for row in rows:
@@ -63,48 +69,49 @@ def one_by_one_is_all_at_once(seen: Seen) -> None:
     require(equal(seen.answer(one), seen.answer(many)), "learn_one and learn_many disagree")
 
 
-def saved_it_goes_on(seen: Seen) -> None:
-    """Saved and loaded half-way, within a block of rows, it is the Observer that was not."""
+def saving_and_loading_changes_nothing(seen: Seen) -> None:
+    """Saving and loading in the middle of a block changes nothing."""
     half = len(seen.points) // 2 + 37
     with tempfile.TemporaryDirectory() as folder:
         resumed = Observer.load(seen.learnt(slice(0, half)).save(Path(folder) / "state.ckpt"))
     resumed.learn_many(seen.points[half:], seen.gradients[half:], seen.agents[half:])
-    require(equal(seen.answer(resumed), seen.answer(seen.learnt())), "a loaded Observer is another one")
+    require(equal(seen.answer(resumed), seen.answer(seen.learnt())), "a loaded Observer continues differently")
 
 
-def its_state_is_bounded(seen: Seen) -> None:
-    """The file it is saved in stops growing."""
+def state_is_bounded(seen: Seen) -> None:
+    """The file that it is saved in does not grow with the number of rows, once it has its largest size."""
     observer, sizes = seen.observer(0), []
     with tempfile.TemporaryDirectory() as folder:
         for rows in (FULL, 2 * FULL):
             while observer.seen < rows:
                 observer.learn_many(seen.points, seen.gradients, seen.agents)
             sizes.append(observer.save(Path(folder) / "state.ckpt").stat().st_size)
-    require(sizes[1] < 1.02 * sizes[0], f"its state grew from {sizes[0]} to {sizes[1]} bytes")
+    require(sizes[1] < 1.02 * sizes[0], f"the saved state grew from {sizes[0]} to {sizes[1]} bytes")
 
 
-def it_keeps_no_hold_of_its_input(seen: Seen) -> None:
-    """What the caller does with his arrays afterwards changes nothing; nor is anything done to them."""
+def shares_no_arrays_with_the_caller(seen: Seen) -> None:
+    """An Observer neither changes its input nor depends on later changes to it."""
     expected = seen.answer(seen.learnt())
     handed = [seen.points.copy(), seen.gradients.copy(), seen.agents.copy()]
     observer = seen.observer(0)
     observer.learn_many(*handed)
-    require(all(map(np.array_equal, handed, (seen.points, seen.gradients, seen.agents))), "it changes its input")
+    unchanged = all(map(np.array_equal, handed, (seen.points, seen.gradients, seen.agents)))
+    require(unchanged, "the Observer changes its input")
     handed[0][:], handed[1][:] = np.nan, np.nan
-    require(equal(seen.answer(observer), expected), "it reads its input after it has learnt")
+    require(equal(seen.answer(observer), expected), "the Observer reads its input after it has learnt")
 
 
-def asked_it_does_not_change(seen: Seen) -> None:
-    """A question is not an observation."""
+def asking_does_not_change_it(seen: Seen) -> None:
+    """Asking for R̂ between two calls of ``learn_many`` does not change later answers."""
     asked = seen.learnt(slice(0, len(seen.points) // 2))
     seen.answer(asked)
     rest = slice(len(seen.points) // 2, None)
     asked.learn_many(seen.points[rest], seen.gradients[rest], seen.agents[rest])
-    require(equal(seen.answer(asked), seen.answer(seen.learnt())), "being asked has changed it")
+    require(equal(seen.answer(asked), seen.answer(seen.learnt())), "asking for R̂ changes later answers")
 
 
-def its_agents_may_change_places(seen: Seen) -> None:
-    """Agents that come in another order, under other names: the same R̂, within its standard error."""
+def ignores_the_order_of_agents(seen: Seen) -> None:
+    """Agents in another order and under other names give the same R̂, within its standard error."""
     names = np.unique(seen.agents)
     order = np.random.default_rng(1).permutation(len(names))
     rows = np.concatenate([np.flatnonzero(seen.agents == names[agent]) for agent in order])
@@ -117,10 +124,10 @@ def its_agents_may_change_places(seen: Seen) -> None:
 
 
 OBSERVER_CHECKS = (
-    one_by_one_is_all_at_once,
-    saved_it_goes_on,
-    its_state_is_bounded,
-    it_keeps_no_hold_of_its_input,
-    asked_it_does_not_change,
-    its_agents_may_change_places,
+    learn_one_and_learn_many_agree,
+    saving_and_loading_changes_nothing,
+    state_is_bounded,
+    shares_no_arrays_with_the_caller,
+    asking_does_not_change_it,
+    ignores_the_order_of_agents,
 )

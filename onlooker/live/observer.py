@@ -1,32 +1,32 @@
-"""Live: observations as they come, a reward at any time, in bounded memory.
+"""R̂ at any time from observations as they arrive, each of weight (1 − γ)^age, in bounded memory.
 
-Where the fit has sums of constant size (`onlooker.fit.sums`), everything that was seen is in them: an update costs the
-same however long the past, and with a forgetting rate γ an observation of age k weighs (1 − γ)^k. When learners leave
-the box that the first ones set, the sums begin again with the last observations, which are kept. Where it has none,
-these are all there is: the last 7/γ of them, equally weighted, and the fit is recomputed when it is asked for.
+If the fit has sums of constant size (`onlooker.fit.sums`), all observations are added to them, and the time of an
+update does not depend on the number of earlier ones. If learners leave the box of the first observations, the sums
+begin again with the last observations, which are kept. If the fit has no such sums, it is recomputed from the kept
+observations, the last 7/γ, with equal weights.
 
-Whether the reward has jumped is watched all the time (`fit.jumps`). With adaptive forgetting nothing is forgotten
-until it has, and then everything that came before.
+All observations are tested for jumps of the reward (`fit.jumps`). Adaptive forgetting forgets nothing until a jump is
+detected, and then everything before the jump.
 """
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable
 from copy import deepcopy
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from threading import RLock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from onlooker.core.blas import one_thread
 from onlooker.core.forgetting import effective_count, weight_left
 from onlooker.core.messages import Message, deliver
-from onlooker.core.settings import as_places, check_share, check_whole
+from onlooker.core.settings import as_places, check_whole
 from onlooker.data.log.reader import Log, open_log
 from onlooker.data.log.tail import Batch, available, check_same_log
-from onlooker.data.observations import Observations, observe
-from onlooker.data.quality import Limits, inspect, usual_limits
+from onlooker.data.observations import observe
+from onlooker.data.quality import Limits, usual_limits
 from onlooker.fit.jumps.detector import JumpDetector, OtherDetector
 from onlooker.fit.jumps.statistic import Jump
 from onlooker.fit.jumps.watch import JumpWatch, as_detector
@@ -34,9 +34,9 @@ from onlooker.fit.potential import Potential, kind_for
 from onlooker.fit.sums import FitKind, Sums
 from onlooker.live.rows import Block, Rows
 from onlooker.live.saved import loaded
-from onlooker.live.view import View, begun
-from onlooker.live.warnings import about_log, before_jump, jumps_unseen
-from onlooker.reconstruction.by_potential import from_potential
+from onlooker.live.settings import ADAPTIVE, SETTINGS, check_forgetting
+from onlooker.live.view import View, begin_sums
+from onlooker.live.warnings import about_jumps, about_log
 from onlooker.reconstruction.options import Options
 from onlooker.reconstruction.result import Reconstruction
 from onlooker.storage.state_file import packed, write
@@ -44,49 +44,41 @@ from onlooker.storage.trees import pack
 
 __all__ = ["Observer"]
 
-# Observations before there is an answer; the first ones set the units.
-FIRST = 1000
-ADAPTIVE = "adaptive"
-# The share of recent observations outside the box that makes it too small.
-MOST_OUTSIDE = 0.02
-# Observations of a log between two checkpoints.
-EVERY = 100_000
-
 
 @dataclass(eq=False, repr=False)
 class Observer:
-    """Watches learners and knows, at any time, the reward they climb.
+    """Reconstructs the reward that learners climb while observations of them arrive.
 
-    What it has learnt is its fields, which `save` writes and `load` reads. One thread may learn while others ask.
+    `save` writes its fields and `load` reads them. One thread may add observations while others ask for the reward.
 
     Parameters
     ----------
     dim
         Dimension of the points.
     chains
-        How many chains of samples.
+        Number of chains in which samples are drawn.
     forgetting
-        γ: the share of its weight that an observation loses with every later one; by default none. Or "adaptive":
-        none until the reward is found to have jumped, then all that came before.
+        γ: the share of its weight that an observation loses with every later one; default: nothing is forgotten. With
+        "adaptive", everything before a jump of the reward is forgotten when the jump is detected.
     seed
-        Of everything random.
+        Seed of all random numbers.
     detector
-        What notices jumps, in place of ``JumpWatch(dim)``: a `JumpWatch` with other settings, or any object with
-        ``update(points, gradients)`` and ``jump_detected`` (`onlooker.fit.jumps.detector`). Of one of another kind
-        `save` keeps the jumps that it found, not the detector: `load` must be given one to go on with.
+        Detector of jumps; default: ``JumpWatch(dim)``. It may be a `JumpWatch` with other settings, or any object with
+        ``update(points, gradients)`` and ``jump_detected`` (`onlooker.fit.jumps.detector`). `save` writes a `JumpWatch`
+        as a whole, but for another detector only its jumps: `load` must then be given a detector.
     method
-        Not used any more.
+        Deprecated and ignored.
 
     Attributes
     ----------
     refused
-        The number of observations rejected because they contain a NaN or an infinity.
+        Number of observations rejected because they contain a NaN or an infinity.
     log
-        The name of the log it has learnt from.
+        Name of the log that was read; empty if there is none.
     position
-        How far it has read that log.
+        Position in that log after the last row that was read.
     torn
-        Shards of the log that could not be read.
+        Names of the log's shards that could not be read.
 
     Examples
     --------
@@ -108,12 +100,14 @@ class Observer:
     log: str = field(default="", init=False)
     position: str = field(default="", init=False)
     torn: tuple[str, ...] = field(default=(), init=False)
-    # Observations since the last jump, or all; and those that count, fewer when sums began again.
+    # Number of observations; if forgetting is adaptive, since the last jump.
     _since: int = field(default=0, init=False)
+    # Number of observations that R̂ is based on: fewer than `_since` if the sums began again.
     _counted: int = field(default=0, init=False)
+    # Value of `_since` when the sums began.
     _begun_with: int = field(default=0, init=False)
     _rows: Rows = field(init=False)
-    # What rows must keep to be added to the sums.
+    # Rows beyond these limits are not added to the sums.
     _limits: Limits | None = field(default=None, init=False)
     _watch: JumpWatch | OtherDetector = field(init=False)
     _sums: Sums | None = field(default=None, init=False)
@@ -122,20 +116,14 @@ class Observer:
         check_whole(dim=self.dim, chains=self.chains)
         if method is not None:
             warnings.warn("an Observer has one method; leave method out.", DeprecationWarning, stacklevel=3)
-        try:
-            if self.forgetting != ADAPTIVE:
-                check_share(forgetting=cast(float | None, self.forgetting))
-        except ValueError:
-            wanted = f"give a share between 0 and 1, {ADAPTIVE!r} or None."
-            raise ValueError(f"forgetting is {self.forgetting!r}; {wanted}") from None
+        check_forgetting(self.forgetting)
         most = self._kind.kept
         if self._rate is not None:
-            # What weighs less than a thousandth is forgotten altogether.
-            most = int(min(most, max(FIRST, 7 / self._rate)))
+            most = int(min(most, max(SETTINGS.first, SETTINGS.kept_lifetimes / self._rate)))
         self._rows = Rows(self.dim, most, self.seed, self._rate)
-        # A detector keeps rows of its own: as many as it needs and none from before a jump, whatever is forgotten here.
+        # The detector keeps rows of its own, because it needs others than the fit: none before a jump, for example.
         self._watch = as_detector(detector, self.dim)
-        # Who reads a log, who learns, who changes what was learnt, who fits: in that order when several are held.
+        # Lock order: reading, learning, asking, changing.
         self._reading, self._learning, self._changing, self._asking = RLock(), RLock(), RLock(), RLock()
         self._said: set[str] = set()
         self._fit: tuple[int, Potential] | None = None
@@ -151,18 +139,38 @@ class Observer:
 
     @property
     def seen(self) -> int:
-        """How many observations were taken in, or wait for the next to make a hundred."""
+        """Number of observations so far, including those of an incomplete block, which are not yet in R̂."""
         return self._rows.seen
 
     def learn_one(self, point: Any, gradient: Any, agent: Hashable | None = None) -> None:
-        """One observation: a point (dim,) and the ascent gradient there."""
+        """Add one observation.
+
+        Parameters
+        ----------
+        point
+            (dim,): the point.
+        gradient
+            (dim,): the ascent gradient at the point.
+        agent
+            The agent's name, or anything whose ``str`` is its name.
+        """
         owner = None if agent is None else [str(agent)]
         self.learn_many(np.atleast_1d(np.asarray(point))[None], np.atleast_1d(np.asarray(gradient))[None], owner)
 
     def learn_many(self, points: Any, gradients: Any, agents: Any = None) -> None:
-        """Observations (n, dim), in the order they were made; those with a NaN or an infinity are counted, refused.
+        """Add observations, in the order in which they were made.
 
-        They are taken in by hundreds: what is known is the same, to the last bit, however they come.
+        Rows with a NaN or an infinity are rejected and counted. Rows are taken in by blocks of a hundred, so R̂ is the
+        same, to the last bit, however they are divided into calls.
+
+        Parameters
+        ----------
+        points
+            (n, dim): the points.
+        gradients
+            (n, dim): the ascent gradients at the points.
+        agents
+            (n,): the agents' names, if they are known.
         """
         new = observe(points, gradients, agents=agents)
         if new.dim != self.dim:
@@ -175,26 +183,28 @@ class Observer:
         self._say(new.warnings)
 
     def _say(self, messages: Iterable[Message]) -> None:
-        """Raise as warnings those of a kind that was not raised before."""
+        """Raise messages as warnings, but each code only once."""
         new = [message for message in messages if message.code not in self._said]
         self._said |= {message.code for message in new}
         deliver(new)
 
-    def learn_log(self, log: Any, *, checkpoint: Any = None, every: int = EVERY) -> int:
-        """All that a log holds beyond what was learnt from it before; how many observations that was.
+    def learn_log(self, log: Any, *, checkpoint: Any = None, every: int = SETTINGS.checkpoint_every) -> int:
+        """Learn the log's new rows; return their number.
 
         Parameters
         ----------
         log
-            A path, or what `open_log` made of one.
+            A path, or a log that `open_log` opened.
         checkpoint
-            A file to save to after every so many observations, and at the end. After a crash, `load` it and learn the
-            same log: what is known is the same, to the last bit, as without the crash.
+            File to save the Observer to, at intervals and at the end. After a crash, `load` it and learn the same log
+            again: R̂ is the same, to the last bit, as without the crash.
+        every
+            Number of observations between two checkpoints.
         """
         log = log if isinstance(log, Log) else open_log(log)
         check_same_log(log, self.log)
         with self._reading:
-            begun = saved = self.seen
+            before = saved = self.seen
             for batch in available(log, self.position):
                 with self._learning:
                     self.learn_batch(batch)
@@ -205,10 +215,10 @@ class Observer:
             self._note_torn(log)
             if checkpoint is not None:
                 self.save(checkpoint)
-            return self.seen - begun
+            return self.seen - before
 
     def learn_batch(self, batch: Batch) -> None:
-        """Rows of a log, and how far they go in it: `save` writes both or neither."""
+        """Add rows of a log and set the position after them; `save` never writes one without the other."""
         with self._learning:
             self.learn_many(batch.points, batch.gradients, batch.agents)
             self.log, self.position = batch.log, batch.position
@@ -218,7 +228,7 @@ class Observer:
             self.torn = tuple(sorted({*self.torn, *log.torn}))
 
     def save(self, path: Any) -> Path:
-        """Write all that was learnt into one file, whole or not at all."""
+        """Save the Observer to one file, which is replaced only when it is written completely."""
         with self._learning:
             content = packed(pack(self))
         write(Path(path), "Observer", content)
@@ -226,30 +236,33 @@ class Observer:
 
     @classmethod
     def load(cls, path: Any, detector: JumpDetector | None = None) -> "Observer":
-        """An observer that was saved; it goes on as if nothing had happened.
+        """Load an Observer that was saved; it continues with the same results as without the break.
 
         Parameters
         ----------
         path
             The file.
         detector
-            For an observer with a detector other than JumpWatch, which is not in the file: the one to go on with.
+            The detector to continue with, if the saved one is not a `JumpWatch` and therefore not in the file.
         """
         return loaded(cls, Path(path), detector)
 
     def reward(self, x: Any) -> np.ndarray:
-        """R̂ at x (n, dim), up to a constant; nan where no learner was, and everywhere just after a jump."""
+        """R̂ at x (n, dim), up to a constant; nan in unexplored regions, and everywhere just after a jump."""
         return self._where_known(x, lambda fit, points: fit.value(points))
 
     def reward_error(self, x: Any) -> np.ndarray:
-        """Standard error of R̂ at x (n, dim), of its difference from R̂'s mean over the data; given the basis."""
+        """Standard error at x (n, dim) of R̂ minus its mean over the observed points, given the basis."""
         return self._where_known(x, lambda fit, points: fit.error(points))
 
     def potential(self, like: Potential | None = None) -> Potential:
-        """The fitted reward itself, of all that was seen.
+        """The fitted reward itself.
 
-        A fit ``like`` an earlier one that is `renewable` keeps its prior and its level of noise: it takes a tenth of
-        the time, and is as good while the data are alike. Where learners have moved since, it is a whole fit.
+        Parameters
+        ----------
+        like
+            An earlier fit. If it is `renewable`, its prior and level of noise are used again: this takes a tenth of the
+            time, and is as good while the data are similar. If learners have moved, a full fit is made all the same.
         """
         if like is not None and like.renewable:
             return self._view().fit(self.seed, self._rate, like)
@@ -257,36 +270,33 @@ class Observer:
             return self._potential(self._view())
 
     def recent(self, most: int) -> np.ndarray:
-        """Where learners were in the last so many observations, or as many as are kept: (n, dim)."""
+        """The points (n, dim) of the last ``most`` observations, or of all that are kept."""
         with self._changing:
             return self._rows.recent.points[-most:].copy()
 
     @property
     def jumps(self) -> list[Jump]:
-        """When the reward jumped: ``at`` so many observations, noticed when so many had been ``found``."""
+        """Jumps: ``at`` is the observation before which R changed, ``found`` the one at which it was detected."""
         return list(self._watch.jumps)
 
     @property
     def effective_observations(self) -> float:
-        """How many equally weighted observations R̂ is worth now, (Σw)²/Σw²."""
+        """(Σw)²/Σw²: the number of equally weighted observations that R̂ is worth."""
         with self._changing:
             return effective_count(*self._weights())
 
     @property
     def samples(self) -> np.ndarray:
-        """(chain, draw, dim) of exp(R̂)."""
+        """Samples (chain, draw, dim) of exp(R̂)."""
         return self.reconstruction().samples
 
     @property
     def warnings(self) -> list[Message]:
-        """What a user should read about what was learnt so far."""
+        """Warnings about the observations so far and their fit."""
         return self._reconstructed().warnings
 
     def reconstruction(self) -> Reconstruction:
-        """All that `reconstruct` would say: samples, diagnostics, warnings, pictures, a file.
-
-        Warnings are raised, too, each kind once in an Observer's life.
-        """
+        """The current result, as `reconstruct` returns it; its warnings are raised, each code once per Observer."""
         result = self._reconstructed()
         self._say(result.warnings)
         return result
@@ -295,15 +305,12 @@ class Observer:
         with self._asking:
             if self._result is None or self._result[0] != self._rows.taken:
                 view = self._view()
-                seen = Observations(view.recent.points, view.recent.gradients, None, None, self.refused, ())
-                fit = self._potential(view)
-                checked, warnings = inspect(seen)
                 options = Options(1.0, self.chains, self.seed)
-                found = from_potential(fit, checked, [*warnings, *view.warnings], options, 0.0)
-                self._result = view.taken, replace(found, diagnostics={**found.diagnostics, **view.counts})
+                self._result = view.taken, view.result(self._potential(view), options)
             return self._result[1]
 
     def _take(self, block: Block) -> None:
+        """Take in one block: test it for jumps, add it to the sums, and begin the sums again if that is due."""
         points, gradients, _ = block
         count = len(points)
         held = self._rows.take(block)
@@ -323,24 +330,26 @@ class Observer:
             usual = np.ones(count, bool) if self._limits is None else self._limits.hold(points, gradients)
             self._sums.add(points[usual], gradients[usual], held[usual], left[1:][usual])
             self._sums.outside += float(left[1:][~usual].sum())
-        if self._rows.taken % FIRST or self._since < self._kind.after_jump:
+        if self._rows.taken % SETTINGS.first or self._since < self._kind.after_jump:
             return
         if self._outgrown() or self._doubled():
-            self._rows.settle(FIRST)
+            self._rows.settle(SETTINGS.first)
             recent = self._rows.recent
             self._limits = usual_limits(recent.points, recent.gradients)
-            self._sums, self._begun_with = begun(recent, self._limits, self.seed, self._rate), self._since
+            self._sums, self._begun_with = begin_sums(recent, self._limits, self.seed, self._rate), self._since
             self._counted = len(recent)
 
     def _outgrown(self) -> bool:
+        """Whether there are no sums, or too many rows are outside their box."""
         sums = self._sums
-        return sums is None or sums.outside > MOST_OUTSIDE * sums.count
+        return sums is None or sums.outside > SETTINGS.most_outside * sums.count
 
     def _doubled(self) -> bool:
-        """Whether all that counts is still kept, and is twice what the sums were begun with."""
+        """Whether there are twice as many rows as when the sums began, and all of them are still kept."""
         return 2 * self._begun_with <= self._since == len(self._rows.recent)
 
     def _where_known(self, x: Any, answer: Callable[[Potential, np.ndarray], np.ndarray]) -> np.ndarray:
+        """``answer(fit, x)`` in the explored region, nan elsewhere and just after a jump."""
         points = as_places(x, self.dim)
         with self._asking:
             with self._changing:
@@ -354,19 +363,19 @@ class Observer:
         return np.where(fit.explored(points), answer(fit, points), np.nan)
 
     def _view(self) -> View:
-        """A copy of what was learnt, to be looked at while learning goes on."""
+        """A copy of the current state, which can be fitted while more observations are added."""
         with self._changing:
             self._check_enough()
-            counts = {
-                "observations": self._rows.taken,
-                "effective_observations": effective_count(*self._weights()),
-                "jumps": self._watch.count,
-            }
-            return View(self._rows.taken, self._rows.recent.copy(), deepcopy(self._sums), self._own_warnings(), counts)
+            taken, weights, watch = self._rows.taken, self._weights(), self._watch
+            warnings = [*about_log(self.torn), *about_jumps(watch, self.forgetting == ADAPTIVE, taken, *weights)]
+            counts = {"observations": taken, "effective_observations": effective_count(*weights), "jumps": watch.count}
+            recent, sums = self._rows.recent.copy(), deepcopy(self._sums)
+            return View(taken, self.refused, recent, sums, warnings, counts)
 
     def _check_enough(self) -> None:
-        if self._rows.taken < FIRST:
-            raise ValueError(f"the observer has seen {self.seen} observations; it needs {FIRST} before it answers.")
+        first = SETTINGS.first
+        if self._rows.taken < first:
+            raise ValueError(f"the observer has seen {self.seen} observations; it needs {first} before it answers.")
         if self._just_jumped():
             raise ValueError(
                 f"the reward has jumped and the observer has seen {self._since} observations since; it needs "
@@ -374,22 +383,16 @@ class Observer:
             )
 
     def _potential(self, view: View | None) -> Potential:
-        """The fit to what was learnt, or the last one."""
+        """The fit to a view; without a view, the last fit."""
         if view is not None and (self._fit is None or self._fit[0] != view.taken):
             self._fit = view.taken, view.fit(self.seed, self._rate)
         assert self._fit is not None
         return self._fit[1]
 
     def _just_jumped(self) -> bool:
-        return self._rows.taken >= FIRST and self._since < self._kind.after_jump
-
-    def _own_warnings(self) -> list[Message]:
-        """What to say of torn shards, and of jumps that R̂ still remembers."""
-        warnings = about_log(self.torn)
-        if self.forgetting != ADAPTIVE:
-            return [*warnings, *before_jump(self._watch.jumps, self._rows.taken, *self._weights())]
-        return warnings if self._watch.watching else [*warnings, jumps_unseen()]
+        """Whether there are too few observations since a jump."""
+        return self._rows.taken >= SETTINGS.first and self._since < self._kind.after_jump
 
     def _weights(self) -> tuple[float | None, int]:
-        """The forgetting rate of what R̂ is made from, and how many observations that is."""
+        """The forgetting rate, and the number of observations that R̂ is based on."""
         return (self._rate, self._counted) if self._kind.streams else (None, len(self._rows.recent))

@@ -1,6 +1,6 @@
-"""Rows as they come: those that wait to make a block, the last ones that were taken in, and which are held out.
+"""The rows of an Observer: those of an incomplete block, the last ones that were taken in, and which are held out.
 
-Rows are taken in by blocks of a hundred: however they come, the same sums are made of the same rows.
+Rows are taken in by blocks of a hundred, so that the sums do not depend on how rows are divided into calls.
 """
 
 from collections.abc import Iterator
@@ -12,22 +12,30 @@ import numpy as np
 from onlooker.data.buffer import Recent
 from onlooker.data.observations import Observations
 from onlooker.data.splits import agents_held_out, balanced, in_held_stretch, stretches_held_out
+from onlooker.live.settings import SETTINGS
 
-__all__ = ["BLOCK", "Block", "Rows", "split"]
-
-BLOCK = 100
-# Rows in a stretch, where nobody wrote down whose they are.
-STRETCH = 200
+__all__ = ["Block", "Rows", "split"]
 
 
 class Block(NamedTuple):
-    """Rows, and whether their agents are held out: 1, 0, or −1 when nobody wrote them down."""
+    """Consecutive rows.
+
+    Attributes
+    ----------
+    points
+        (n, dim): the points.
+    gradients
+        (n, dim): the gradients.
+    held
+        (n,): 1 if the row's agent is held out, 0 if it is fitted, −1 if the agent is unknown.
+    """
 
     points: np.ndarray
     gradients: np.ndarray
     held: np.ndarray
 
     def some(self, rows: slice) -> "Block":
+        """The block of these rows only."""
         return Block(*(part[rows] for part in self))
 
 
@@ -40,22 +48,22 @@ class Rows:
     dim
         Dimension of the points.
     most
-        The number of rows that are kept.
+        Largest number of rows kept.
     seed
-        Of which agents and stretches are held out.
+        Seed of the choice of agents and stretches that are held out.
     rate
-        The forgetting rate: with one, stretches are short enough for several to be remembered at any time.
+        Forgetting rate; with a high one, stretches are shorter, so that several have weight at any time.
 
     Attributes
     ----------
     waiting
-        Rows that do not yet make a block.
+        Rows of the incomplete block.
     recent
         The last rows that were taken in.
     taken
-        How many were.
+        Number of rows that were taken in.
     by_agent
-        Whether agents are held out; else, because they are few and all or none of them were, stretches.
+        Whether agents are held out; otherwise stretches are, because the held-out agents had nearly all rows or none.
     """
 
     dim: int
@@ -74,10 +82,11 @@ class Rows:
 
     @property
     def seen(self) -> int:
+        """Number of rows, including those of the incomplete block."""
         return self.taken + len(self.waiting.points)
 
     def blocks(self, new: Observations) -> Iterator[Block]:
-        """Whole blocks of what waits and what is new; the rest waits."""
+        """Iterate over the complete blocks of the waiting and the new rows, and keep the rest waiting."""
         if new.agents is None:
             held = np.full(len(new), -1, np.int8)
         else:
@@ -85,15 +94,17 @@ class Rows:
         rows = Block(new.points.astype(float), new.gradients.astype(float), held)
         if len(self.waiting.points):
             rows = Block(*(np.concatenate(parts) for parts in zip(self.waiting, rows, strict=True)))
-        whole = len(rows.points) // BLOCK * BLOCK
-        for first in range(0, whole, BLOCK):
-            yield rows.some(slice(first, first + BLOCK))
+        size = SETTINGS.block
+        whole = len(rows.points) // size * size
+        for first in range(0, whole, size):
+            yield rows.some(slice(first, first + size))
         self.waiting = Block(*(part[whole:].copy() for part in rows))
 
     def take(self, block: Block) -> np.ndarray:
-        """Keep a block; which of its rows are held out."""
-        count = len(block.points)
-        length = STRETCH if self.rate is None else max(1, min(STRETCH, int(0.1 / self.rate)))
+        """Keep a block; return the mask of its rows that are held out."""
+        count, length = len(block.points), SETTINGS.stretch
+        if self.rate is not None:
+            length = max(1, min(length, int(SETTINGS.stretch_lifetimes / self.rate)))
         stretches = in_held_stretch(self.taken + np.arange(count), length)
         held = np.where((block.held >= 0) & self.by_agent, block.held == 1, stretches)
         self.taken += count
@@ -101,14 +112,17 @@ class Rows:
         return held
 
     def settle(self, enough: int) -> None:
-        """Decide anew which of the kept rows are held out; with ``enough`` of them, by what rule from now on."""
+        """Hold out stretches of the kept rows if their agents are not balanced.
+
+        If ``enough`` rows are kept, later rows follow the same rule.
+        """
         held = split(self.recent.held, self.seed)
         if len(held) >= enough and (held != self.recent.held).any():
             self.by_agent = False
         self.recent.held[:] = held
 
     def check(self) -> None:
-        """Raise unless there are as many gradients as points, of as many dimensions, and counts are counts."""
+        """Raise a ValueError unless points, gradients and masks have matching shapes and counts are not negative."""
         kept = self.recent.points, self.recent.gradients, self.recent.held
         for points, gradients, held in (self.waiting, kept):
             if not (points.shape == gradients.shape == (len(held), self.dim) and held.ndim == 1):
@@ -118,5 +132,5 @@ class Rows:
 
 
 def split(held: np.ndarray, seed: int) -> np.ndarray:
-    """Which of the rows that are kept are held out: as they came or, where that is all or none, stretches."""
+    """Mask of the held-out rows: ``held`` itself or, if it holds out nearly all rows or nearly none, stretches."""
     return held if balanced(held) else stretches_held_out(len(held), seed)

@@ -1,4 +1,4 @@
-"""What a saved Observer's file holds, by the names of its fields; and the names that version 0.1 had for them."""
+"""Load a saved Observer: its file holds its fields by name. Names of version 0.1 are translated."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = ["loaded"]
 
-# The field of a saved Observer whose type depends on the fit.
+# Prefix of the field whose type depends on the fit, and which is therefore unpacked apart.
 SUMS = "_sums/"
-# Fields of version 0.1 that are now in the rows.
+# Fields of version 0.1 that are now fields of `Rows`.
 MOVED = ("_waiting", "_recent", "_taken", "_by_agent")
 
 
 def loaded(kind: "type[Observer]", path: Path, detector: JumpDetector | None) -> "Observer":
-    """A saved Observer; see `Observer.load`."""
+    """Load an Observer; see `Observer.load`."""
     arrays = read(path, "Observer")
     try:
         live = _restored(kind, arrays)
     except MemoryError:
         raise
     except Exception as error:
-        # Whole, but made by somebody else: a field that is missing or strange can fail anywhere.
+        # The digest is right, so another program wrote the file; a wrong field can fail anywhere.
         raise ValueError(f"{path} does not hold what an Observer has learnt ({in_short(error)}).") from None
     if isinstance(live._watch, OtherDetector):
         if detector is None:
@@ -41,9 +41,9 @@ def loaded(kind: "type[Observer]", path: Path, detector: JumpDetector | None) ->
 
 
 def _restored(kind: "type[Observer]", arrays: dict[str, np.ndarray]) -> "Observer":
-    """An Observer from its fields; any error says that they are not of one piece."""
+    """An Observer from its fields; any exception means that they do not belong together."""
     arrays = _renamed(arrays)
-    # Before room is made for so many.
+    # This is checked first, because arrays of this dimension are allocated next.
     dims = {int(array) for name, array in arrays.items() if name.split("/")[-1] == "dim"}
     if dims != {arrays["_rows/waiting/points"].shape[1]}:
         raise ValueError(f"its dimensions are {', '.join(map(str, sorted(dims)))}")
@@ -57,6 +57,7 @@ def _restored(kind: "type[Observer]", arrays: dict[str, np.ndarray]) -> "Observe
 
 
 def _renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Fields of version 0.1 by their names of today; those of later versions are returned as they are."""
     if "_waiting/points" not in arrays:
         return arrays
     now: dict[str, Any] = {

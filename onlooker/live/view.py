@@ -1,5 +1,6 @@
-"""What an Observer had learnt at one moment, to be fitted while it goes on learning."""
+"""A copy of an Observer's state, which can be fitted while the Observer learns."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,16 +8,34 @@ import numpy as np
 from onlooker.core.forgetting import weight_left
 from onlooker.core.messages import Message
 from onlooker.data.buffer import Recent
-from onlooker.data.quality import Limits, usual_limits
+from onlooker.data.observations import Observations
+from onlooker.data.quality import Limits, inspect, usual_limits
 from onlooker.fit.potential import Potential, begin
 from onlooker.fit.sums import Sums
 from onlooker.live.rows import split
+from onlooker.reconstruction.by_potential import from_potential
+from onlooker.reconstruction.options import Options
+from onlooker.reconstruction.result import Reconstruction
 
-__all__ = ["View", "begun"]
+__all__ = ["View", "begin_sums"]
 
 
-def begun(recent: Recent, limits: Limits, seed: int, rate: float | None) -> Sums | None:
-    """Sums in the units, and over the box, of the kept observations within limits; none if these never move."""
+def begin_sums(recent: Recent, limits: Limits, seed: int, rate: float | None) -> Sums | None:
+    """Sums over the kept observations within limits, whose units and box they set.
+
+    Returns None if these observations are all equal along a coordinate.
+
+    Parameters
+    ----------
+    recent
+        The kept observations.
+    limits
+        Observations beyond these limits are left out.
+    seed
+        Seed of the sums.
+    rate
+        Forgetting rate, by which earlier observations have less weight.
+    """
     usual = limits.hold(recent.points, recent.gradients)
     points, gradients, held = recent.points[usual], recent.gradients[usual], recent.held[usual]
     if not np.ptp(points, axis=0).all():
@@ -28,22 +47,56 @@ def begun(recent: Recent, limits: Limits, seed: int, rate: float | None) -> Sums
 
 
 class View(NamedTuple):
-    """A copy of what was learnt when so many rows had been taken in; nobody else changes it."""
+    """A copy of an Observer's state, which the Observer does not change.
+
+    Attributes
+    ----------
+    taken
+        Number of observations that had been taken in.
+    rejected
+        Number of observations that had been rejected.
+    recent
+        The kept observations.
+    sums
+        The sums; None if there are none, because the fit has no sums or they have not begun.
+    warnings
+        The Observer's own warnings.
+    counts
+        Diagnostics that the Observer adds to a result.
+    """
 
     taken: int
+    rejected: int
     recent: Recent
     sums: Sums | None
     warnings: list[Message]
     counts: dict[str, float]
 
     def fit(self, seed: int, rate: float | None, like: Any = None) -> Potential:
-        """The reward, ``like`` an earlier fit if there is one."""
+        """Fit the reward.
+
+        Parameters
+        ----------
+        seed
+            The Observer's seed.
+        rate
+            The Observer's forgetting rate.
+        like
+            An earlier fit whose prior is used again.
+        """
         recent = self.recent
         movement = np.ptp(recent.points, axis=0)
         if not movement.all():
             raise ValueError(f"points never move along coordinate {int(np.argmin(movement))}; leave it out.")
         recent.held[:] = split(recent.held, seed)
-        sums = self.sums or begun(recent, usual_limits(recent.points, recent.gradients), seed, rate)
+        sums = self.sums or begin_sums(recent, usual_limits(recent.points, recent.gradients), seed, rate)
         if sums is None:
             raise ValueError("points move along a coordinate only where learners ran away; leave it out.")
         return sums.fit(like)
+
+    def result(self, fit: Potential, options: Options) -> Reconstruction:
+        """The result of a fit to this view."""
+        seen = Observations(self.recent.points, self.recent.gradients, None, None, self.rejected, ())
+        checked, warnings = inspect(seen)
+        result = from_potential(fit, checked, [*warnings, *self.warnings], options, 0.0)
+        return replace(result, diagnostics={**result.diagnostics, **self.counts})

@@ -17,6 +17,7 @@ from onlooker.data.observations import Observations
 from onlooker.data.stream import recorded
 from onlooker.engine.run import run
 from onlooker.inverse import passive
+from onlooker.paper import figures
 from onlooker.paper.mixture_runs import DENSITY, GRID, TEXT, Example
 from onlooker.paper.rows import Row, at_least, at_most
 from onlooker.reconstruction import plots
@@ -105,9 +106,9 @@ def _figure(example: Example, name: str, folder: Path, seen: Observations, histo
         "potential": histograms["potential"],
         "exact exp(R)": example.exact,
     }
-    plots.save(plots.side_by_side(panels), folder / f"{name}-corrected.png")
+    plots.save(figures.side_by_side(panels), folder / f"{name}-corrected.png")
     shown = {label: histogram.coarsen(2) for label, histogram in panels.items() if label != "exact exp(R)"}
-    plots.save(plots.marginals(shown, example.exact.coarsen(2)), folder / f"{name}-corrected-marginals.png")
+    plots.save(figures.marginals(shown, example.exact.coarsen(2)), folder / f"{name}-corrected-marginals.png")
 
 
 def _draws(example: Example, count: int) -> np.ndarray:

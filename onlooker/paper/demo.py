@@ -12,6 +12,7 @@ from onlooker.engine.accumulators import Grid
 from onlooker.engine.run import run
 from onlooker.fit.grid_reward import GridReward
 from onlooker.inverse import passive
+from onlooker.paper import figures
 from onlooker.reconstruction import plots
 from onlooker.simulation.agents import independent
 from onlooker.simulation.exact.law import maxima
@@ -61,5 +62,5 @@ def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0, steps:
     estimate = GridReward(histogram)
     centres = np.stack(np.meshgrid(*estimate.centres, indexing="ij"), axis=-1)
     _, seen = stream.draw((), (), jax.random.key(seed), SHOWN, None)
-    figure = plots.overview(np.asarray(seen.point), np.asarray(seen.gradient), estimate, reward.value(centres), exact)
+    figure = figures.overview(np.asarray(seen.point), np.asarray(seen.gradient), estimate, reward.value(centres), exact)
     return plots.save(figure, folder / "overview.png", dpi=110)

@@ -20,6 +20,7 @@ from onlooker.data.observations import Observation
 from onlooker.data.stream import Stream
 from onlooker.engine.run import Chains, run
 from onlooker.inverse import InverseLearner, active, classical, multikernel
+from onlooker.paper import figures
 from onlooker.paper.listing import listing_multikernel, listing_reset
 from onlooker.paper.listing_arithmetic import steps_until_nan
 from onlooker.paper.naive import naive
@@ -313,7 +314,7 @@ def _figures(example: Example, folder: Path) -> None:
     for learner, names in groups.items():
         drawn = distances(names)
         if drawn:
-            plots.save(plots.distances(drawn, baselines, floor), folder / f"logistic-{learner}.png")
+            plots.save(figures.distances(drawn, baselines, floor), folder / f"logistic-{learner}.png")
     truth = example.reference.coordinates[SHOWN_COORDINATE - 1]
     lengths = {
         "marginal": ("the paper's length", "multikernel, listing", "naive, no kernel"),
@@ -329,10 +330,10 @@ def _figures(example: Example, folder: Path) -> None:
         drawn = {label: shown[name][:, SHOWN_COORDINATE - 1] for label, name in names.items() if name in shown}
         title = f"coordinate {SHOWN_COORDINATE} of {len(floor)}, {length}"
         if drawn:
-            plots.save(plots.one_marginal(drawn, truth, title), folder / f"logistic-{file}.png")
+            plots.save(figures.one_marginal(drawn, truth, title), folder / f"logistic-{file}.png")
     ours = "potential, 50-step agents"
     if ours in shown:
         names = {"multikernel, listing": "multikernel, listing", "potential": ours}
         drawn = {label: shown[name][:, SHOWN_COORDINATE - 1] for label, name in names.items() if name in shown}
         title = f"coordinate {SHOWN_COORDINATE} of {len(floor)}, the paper's and ours"
-        plots.save(plots.one_marginal(drawn, truth, title), folder / "logistic-corrected-marginal.png")
+        plots.save(figures.one_marginal(drawn, truth, title), folder / "logistic-corrected-marginal.png")

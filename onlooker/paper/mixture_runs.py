@@ -17,6 +17,7 @@ from onlooker.data.stream import Stream
 from onlooker.engine.accumulators import Grid
 from onlooker.engine.run import Chains, run
 from onlooker.inverse import InverseLearner
+from onlooker.paper.figures import beside_truth, marginals, surface
 from onlooker.paper.rows import Range, Row, widen
 from onlooker.reconstruction import plots
 from onlooker.simulation.exact.law import GridLaw
@@ -110,9 +111,9 @@ def figures(folder: Path, example_name: str, name: str, title: str, chains: Chai
     histogram = chains.histogram
     assert histogram is not None
     drawn = {
-        "histogram": plots.surface(histogram, title),
-        "contour": plots.beside_truth(histogram, example.exact, title),
-        "marginals": plots.marginals({title: histogram}, example.exact),
+        "histogram": surface(histogram, title),
+        "contour": beside_truth(histogram, example.exact, title),
+        "marginals": marginals({title: histogram}, example.exact),
         "trace": plots.trace(chains.samples, chains.sample_every),
     }
     for kind, figure in drawn.items():

@@ -19,10 +19,10 @@ from onlooker.engine.accumulators import Grid
 from onlooker.engine.diagnostics import CONVERGED_RHAT, ENOUGH_DRAWS, Convergence, convergence
 from onlooker.engine.run import Chains, run
 from onlooker.fit.binned_regression import fit_field, levels
-from onlooker.fit.box import Box, box_of
+from onlooker.fit.box import CELLS, Box, box_of
 from onlooker.fit.grid_reward import GRID_BINS, GridReward, SamplesOnly
 from onlooker.fit.kernel_regression import VARIANTS, regress
-from onlooker.fit.memory import CELLS, Bins, Memory, binned, reservoir
+from onlooker.fit.memory import Bins, Memory, binned, reservoir
 from onlooker.fit.potential import Reward
 from onlooker.fit.quadratic import fit_quadratic
 from onlooker.inverse.base import InverseLearner

@@ -17,15 +17,18 @@ SUMMARY = "summary.json"
 def write_result(folder: Path, result: Reconstruction, **about: Any) -> dict[str, Any]:
     """Write a result, its figures and its summary into a folder; returns the summary, which ``about`` is added to."""
     result.save(folder / STORE)
-    figures = {"landscape.png": result.landscape(), "samples.png": result.plot()}
+    figures = {"samples.png": result.plot()}
+    found: dict[str, Any] = {"maximum": None, "maximum_explored": False}
+    if result.fitted.known:
+        figures = {"landscape.png": result.landscape(), **figures}
+        maximum = result.maximum()
+        found = {"maximum": maximum.tolist(), "maximum_explored": bool(result.explored(maximum[None])[0])}
     for name, figure in figures.items():
         save(figure, folder / name)
-    maximum = result.maximum()
     summary = {
         **about,
         "method": result.method,
-        "maximum": maximum.tolist(),
-        "maximum_explored": bool(result.explored(maximum[None])[0]),
+        **found,
         "diagnostics": result.diagnostics,
         "trusted": result.trusted,
         "warnings": [str(message) for message in result.warnings],

@@ -78,7 +78,7 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
         text = (
             f"from about row {row} of {len(seen)} on, gradients are not what a small fit to "
             "earlier ones expects: the reward may have jumped, or learners have come to where it looks different. "
-            "reconstruct tells."
+            "`onlooker reconstruct` decides which."
         )
         warnings.append(Message("jump-suspected", text, {"row": row, "rows": len(seen)}))
     start = (len(checked) - min(len(checked), ROWS)) // 2

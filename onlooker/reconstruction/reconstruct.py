@@ -1,5 +1,6 @@
 """Reconstruct a reward from recorded observations."""
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ from onlooker.core.deprecated import renamed
 from onlooker.core.messages import Message, deliver, undelivered
 from onlooker.core.policies import Coordinates, check_measure
 from onlooker.core.settings import check_positive, check_whole
+from onlooker.data.log.reader import Log, open_log
 from onlooker.data.observations import Observations, observe
 from onlooker.data.optimizer import Optimizer
 from onlooker.data.quality import inspect
@@ -55,8 +57,8 @@ def reconstruct(
     Parameters
     ----------
     points
-        Points (n, dim), or iterates if no gradients are given; see `observe`. Or Observations, such as `read_log`
-        returns; the next six parameters are then not used.
+        Points (n, dim), or iterates if no gradients are given; see `observe`. Or a log: its path, or what `open_log`
+        returns. Or Observations, such as `read_log` returns; the next six parameters are then not used.
     gradients
         Gradients (n, dim); see `observe`.
     agents
@@ -113,6 +115,13 @@ def reconstruct(
     _check_coordinates(coordinates, measure, method)
     if isinstance(points, Observations):
         seen = points
+    elif isinstance(points, str | os.PathLike | Log):
+        if any(given is not None for given in (gradients, agents, times)):
+            raise ValueError("gradients, agents or times is given with a log, which has its own; leave them out.")
+        given = {"learning_rate": learning_rate, "optimizer": optimizer, "descent": descent or None}
+        if isinstance(points, Log) and any(value is not None for value in given.values()):
+            raise ValueError("learning_rate, optimizer or descent is given with an opened log; give it to open_log.")
+        seen = (points if isinstance(points, Log) else open_log(points, **given)).read()
     else:
         seen = observe(
             points,

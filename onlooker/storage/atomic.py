@@ -1,7 +1,8 @@
 """Write files and folders atomically: whole or not at all.
 
-Content is written under a hidden name beside the final one and then renamed, so that a reader finds the old content or
-the new one, at any moment and after any crash.
+Content is written under a hidden name beside the final one and then renamed. A reader of a file finds the old content
+or the new one, at any moment and after any crash. A folder that replaces another is missing for the moment between two
+renames.
 """
 
 import contextlib
@@ -42,9 +43,15 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=HIDDEN, ignore_cleanup_errors=True) as scratch:
         written = Path(scratch) / "written"
         yield written
+        older = Path(scratch) / "older"
         if path.exists():
-            os.replace(path, Path(scratch) / "older")
-        os.replace(written, path)
+            os.replace(path, older)
+        try:
+            os.replace(written, path)
+        except OSError:
+            if older.exists():
+                os.replace(older, path)
+            raise
 
 
 def hidden_in(folder: Path) -> Path:
@@ -57,7 +64,7 @@ def publish(hidden: Path, names: Iterable[Path]) -> Path:
     with hidden.open("rb+") as file:
         os.fsync(file.fileno())
     shown = next(name for name in names if _linked(hidden, name))
-    # Some systems do not allow to open a folder.
+    # On some systems a folder cannot be opened.
     with contextlib.suppress(OSError):
         handle = os.open(shown.parent, os.O_RDONLY)
         try:

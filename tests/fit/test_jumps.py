@@ -1,4 +1,4 @@
-"""Jumps: the statistic's law when nothing happens, what is found when something does, and what raises no alarm."""
+"""Jumps: the statistic has its law if nothing changes, changes are detected soon, and other events raise no alarm."""
 
 import os
 from pathlib import Path
@@ -11,6 +11,7 @@ import onlooker
 from onlooker.core.density import standard_normal
 from onlooker.fit.jumps import statistic as jumps
 from onlooker.fit.jumps import watch as jump_watch
+from onlooker.fit.jumps.settings import JumpSettings
 from onlooker.fit.jumps.statistic import JumpTest, correlation_times, score_count
 from onlooker.fit.jumps.watch import JumpWatch
 from onlooker.simulation.agents import record, running_pools, simulate
@@ -33,18 +34,18 @@ def watched(points, gradients, **options):
 
 
 def bowls(count, *, shift=0.0, stretch=1.0, scale=1.0, first=None, seed=0):
-    """Gradients of −½‖x‖² and, from row ``first`` on, of −½·stretch·‖x − shift‖², with noise of that scale."""
+    """Points and noisy gradients of −½‖x‖² and, from row ``first`` on, of −½·stretch·‖x − shift‖²."""
     points, errors = noise(count, 2, seed)
     after = (np.arange(count) >= (count if first is None else first))[:, None]
     return points, np.where(after, -stretch * (points - shift), -points) + scale * errors
 
 
 def test_the_statistic_is_hotelling_s():
-    """T² of the first window over many independent stretches, when nothing has changed: its tail is F's."""
+    """While nothing changes, T² of the first window has the tail of F over many independent stretches."""
     points, residuals = noise(2000, 2)
     test = JumpTest.against(points, residuals, residuals, 0.5)
     size, freedom = score_count(2), 2000 - score_count(2)
-    # The mean of the rows before is uncertain too, which matters where as many are summed.
+    # The mean of the earlier rows has an error too, which matters for long windows.
     assert (test.divisors >= test.windows * (1 + test.windows / 2000)).all()
     found = []
     for number in range(1500):
@@ -53,7 +54,7 @@ def test_the_statistic_is_hotelling_s():
         found.append(test.statistic * freedom / (size * 1999))
     for level in (0.5, 0.1, 0.05):
         share = np.mean(np.array(found) > f_distribution.isf(level, size, freedom))
-        # 4.5 standard errors, and what estimating κ_w ≥ 1 and shortening may take off.
+        # 4.5 standard errors; estimating κ_w ≥ 1 and clipping may lower the share further.
         assert level * 0.6 - 4.5 * np.sqrt(level / 1500) < share < level + 4.5 * np.sqrt(level / 1500)
 
 
@@ -70,7 +71,7 @@ def test_jumps_are_the_same_row_by_row_or_all_at_once():
 
 
 def test_jumps_do_not_depend_on_how_rows_are_cut(agents):
-    """Where stretches of rows count as one, and a piece may be shorter than a stretch."""
+    """Several correlated rows count as one unit here, and a piece may be shorter than a unit."""
     points, gradients = agents[0][:20_000], agents[1][:20_000] + 2.0 * (np.arange(20_000) >= 15_000)[:, None]
     whole, cut = watched(points, gradients), JumpWatch(2)
     random, first = np.random.default_rng(0), 0
@@ -84,7 +85,7 @@ def test_jumps_do_not_depend_on_how_rows_are_cut(agents):
 
 
 def test_units_do_not_matter():
-    """R as a function of x in other units is the same reward."""
+    """R as a function of x in other units is the same reward and has the same jumps."""
     points, gradients = bowls(3000, shift=0.7, first=2000)
     units = np.array([1e3, 1e-4])
     one, other = watched(points, gradients), watched(points * units + 5 * units, gradients / units)
@@ -93,7 +94,7 @@ def test_units_do_not_matter():
 
 @pytest.mark.parametrize(("change", "longest"), [({"shift": 1.0}, 120), ({"shift": 3.0}, 25), ({"stretch": 2.0}, 90)])
 def test_a_change_of_slope_or_curvature_is_found_and_placed(change, longest):
-    """The second kind has no mean residual at all: a test of that alone would be blind to it."""
+    """A change of curvature leaves the mean residual at zero, so a test of the mean alone would miss it."""
     found = [watched(*bowls(4000, first=3000, seed=seed, **change)).jumps for seed in range(5)]
     for jumps_found in found:
         assert len(jumps_found) == 1
@@ -107,14 +108,14 @@ def test_a_change_orthogonal_to_quadratics_is_not_detected():
     points, gradients = bowls(20_000, seed=1)
     gradients[10_000:] += 0.5 * np.cos(8 * points[10_000:])
     assert watched(points, gradients).count == 0
-    # A parabola of the same size is.
+    # A change by a parabola of the same size is detected.
     gradients[10_000:] += 0.5 * np.sqrt(0.5) * points[10_000:]
     assert watched(points, gradients).count == 1
 
 
 @pytest.mark.parametrize("tail", ["normal", "skewed", "heavy"])
 def test_false_alarms_are_as_rare_as_asked(tail):
-    """At most .002 a row are asked for: 200 in 1e5 rows. The wild are kept at bay by shortening, see the next test."""
+    """A rate of .002 per row allows 200 in 1e5 rows. Clipping keeps it with heavy tails, see the next test."""
     random = np.random.default_rng(1)
     points = 2 * random.standard_normal((100_000, 1))
     errors = {"normal": random.standard_normal, "skewed": random.standard_exponential}.get(tail)
@@ -126,30 +127,30 @@ def test_false_alarms_are_as_rare_as_asked(tail):
 def test_heavy_tails_raise_alarms_without_clipping_and_window_variance(monkeypatch):
     random = np.random.default_rng(1)
     points = 2 * random.standard_normal((100_000, 1))
-    monkeypatch.setattr(jumps, "REACH", 1e9)
+    monkeypatch.setattr(jumps, "SETTINGS", JumpSettings(reach=1e9))
     monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
     assert watched(points, -points + random.standard_t(3, points.shape)).count > 3
 
 
 @pytest.fixture(scope="module")
 def agents():
-    """One agent after the other, on a reward that is no quadratic."""
+    """Rows of 1500 agents, one after the other, on a reward that is not quadratic."""
     reward = NoisyReward(2, lambda x: -0.5 * x[0] ** 2 - 2 * (x[1] - 0.5 * x[0] ** 2) ** 2, 0.5)
     seen = simulate(reward, standard_normal(2), agents=1500, horizon=100, learning_rate=1e-2)
     return np.asarray(seen.points, float), np.asarray(seen.gradients, float)
 
 
-def test_agents_one_after_the_other_are_no_jumps(agents, monkeypatch):
+def test_agents_one_after_the_other_raise_no_alarm(agents, monkeypatch):
     points, gradients = agents
     assert watched(points, gradients).count <= 1
-    # As if the rows of one agent were so many.
+    # If the rows of an agent counted as independent, there would be many alarms.
     for module in (jumps, jump_watch):
         monkeypatch.setattr(module, "correlation_times", lambda points: (1.0, 1.0))
     assert watched(points, gradients).count > 10
 
 
-def test_consecutive_new_agents_are_no_jump(monkeypatch):
-    """Agents take turns in the order of their ages: those that have just begun, far out, come together."""
+def test_consecutive_new_agents_raise_no_alarm(monkeypatch):
+    """Agents take turns in the order of their ages, so those that have just begun, far out, follow one another."""
     points, errors = noise(150_000, 1)
     points *= np.where(np.arange(150_000) % 100 < 15, 2.0, 0.4)[:, None]
     assert watched(points, -points + errors).count == 0
@@ -158,7 +159,7 @@ def test_consecutive_new_agents_are_no_jump(monkeypatch):
 
 
 def test_learners_that_follow_a_jump_are_detected_again():
-    """A hundred that never begin again, and climb what holds: their places change with the reward."""
+    """A hundred learners that never restart climb the current reward, so that they move after each jump."""
     pair = tuple(NoisyReward(1, lambda x, place=place: -((x[0] - place) ** 2)) for place in (-1.0, 1.0))
     times = tuple(200 * (1 + jump) for jump in range(10))
     reward = Scheduled(pair, times, tuple(jump % 2 for jump in range(11)))
@@ -191,22 +192,22 @@ def test_one_outlier_does_not_blind_the_detector():
 
 
 def test_rows_outside_the_explored_region_are_ignored():
-    """Learners move away, with noise so skewed that shortening gives it a mean."""
+    """Learners move away, and their noise is so skewed that clipping gives it a mean."""
     random = np.random.default_rng(0)
     points = random.standard_normal((20_000, 1)) + np.where(np.arange(20_000) < 10_000, 0, 30)[:, None]
     errors = np.where(random.random((20_000, 1)) < 0.1, 4.5, -0.5)
     assert watched(points, -points + errors).count == 0
 
 
-def test_a_jump_of_agents_rewards_is_found_after_a_few_of_them(agents):
+def test_a_jump_is_detected_after_the_rows_of_a_few_agents(agents):
     points, gradients = agents
     moved = gradients + np.where(np.arange(len(points)) >= 100_000, 2.0, 0.0)[:, None]
     found = watched(points, moved).jumps
     assert [100_000 < jump.found < 102_000 for jump in found if jump.found > 99_000][:1] == [True]
 
 
-def test_correlation_times():
-    """An AR(1) has τ = (1 + ρ)/(1 − ρ); rows of agents that take turns have it at long lags only."""
+def test_correlation_times_of_a_walk_and_of_agents_that_take_turns():
+    """An AR(1) has τ = (1 + ρ)/(1 − ρ); agents that take turns are correlated at long lags only."""
     random = np.random.default_rng(0)
     walk = np.zeros((20_000, 1))
     for row in range(1, len(walk)):
@@ -219,7 +220,7 @@ def test_correlation_times():
     assert correlation_times(random.standard_normal((5000, 2))) == pytest.approx((1, 1), abs=0.2)
 
 
-def test_memory_is_bounded_and_bad_options_are_one_sentence():
+def test_memory_is_bounded_and_bad_options_are_errors():
     watch = JumpWatch(2)
     for seed in range(8):
         watch.update(*bowls(30_000, seed=seed))
@@ -239,7 +240,7 @@ def test_memory_is_bounded_and_bad_options_are_one_sentence():
 
 @pytest.mark.slow
 def test_ten_million_observations_in_constant_memory():
-    """With jumps, forgetting and questions; resident memory after the second million, and at the end."""
+    """Resident memory after two and after ten million, with jumps and forgetting, and R̂ asked for in between."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         pytest.skip("no /proc here")
@@ -256,7 +257,7 @@ def test_ten_million_observations_in_constant_memory():
         assert marks[-1] - marks[20] < 20
 
 
-def test_above_three_dimensions():
+def test_a_jump_is_detected_above_three_dimensions():
     random = np.random.default_rng(0)
     points, errors = random.standard_normal((2, 6000, 6))
     shift = np.where(np.arange(6000) >= 4000, 1.0, 0.0)[:, None] * np.eye(6)[2]

@@ -1,7 +1,7 @@
 """A fit is one file and one line: a toy goes all the way; and sums are the same however they are made."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from onlooker.fit.sample import Drawn
 from onlooker.fit.sums import FitKind, KeptRows
 from onlooker.live.page.picture import curve_along, map_of, view_box
 from onlooker.reconstruction.report import write_report
+from onlooker.testing import FIT_CHECKS, BrokenError, FitCase, check_fit
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Bowl:
         return self.slope - self.curvature * points
 
     def error(self, points: np.ndarray) -> np.ndarray:
-        return np.sqrt(self.held_out_error / self.count * ((points - self.mean) ** 2).sum(axis=1))
+        return np.sqrt(self.held_out_error / self.count * (((points - self.mean) / self.spread) ** 2).sum(axis=1))
 
     def explored(self, points: np.ndarray) -> np.ndarray:
         return (np.abs(points - self.mean) < 4 * self.spread).all(axis=1)
@@ -105,7 +106,7 @@ class BowlSums:
         count, (x, xx, g, xg, gg) = self.moments[0], self.moments[1:] / self.moments[0]
         variance, covariance = xx - x**2, xg - x * g
         curvature = -covariance / variance
-        missed = gg - g**2 - covariance**2 / variance
+        missed = variance * (gg - g**2 - covariance**2 / variance)
         return Bowl(g + curvature * x, curvature, x, np.sqrt(variance), float(missed.sum()), float(count[0]))
 
 
@@ -169,19 +170,55 @@ def test_a_new_fit_serves_every_caller(monkeypatch, tmp_path):
     assert (curve.errors > 0).all()
 
 
-@pytest.mark.parametrize("kind", ["cosines", "rows"])
-def test_sums_of_parts_are_joined_to_the_sums_of_all(kind):
-    """Added in one go, or in two parts that are joined: the same, also when the first part is faded."""
+def case_of(kind, dim=2):
     points, gradients = bowl_rows(3000)
-    held = np.arange(3000) // 100 % 5 == 0
+    if dim > 2:
+        random = np.random.default_rng(3)
+        more = random.standard_normal((3000, dim - 2))
+        points = np.concatenate([points, more], axis=1)
+        gradients = np.concatenate([gradients, -more + 0.3 * random.standard_normal(more.shape)], axis=1)
+    return FitCase(kind, points, gradients, np.arange(3000) // 100 % 5 == 0)
 
-    def begun():
-        if kind == "rows":
-            return KeptRows(lambda *rows: rows)
-        return begin_cosine_potential(points, gradients, held, order=6)
 
-    first, second, both = begun(), begun(), begun()
-    early, late = slice(0, 1800), slice(1800, 3000)
+@pytest.mark.parametrize("dim", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_every_fit_passes_the_suite(dim):
+    assert len(check_fit(case_of(fits.kind_for(dim), dim))) == len(FIT_CHECKS)
+
+
+def test_a_new_fit_passes_the_suite_and_mistakes_are_found():
+    assert len(check_fit(case_of(BOWL))) == len(FIT_CHECKS)
+
+    def broken(**changes):
+        kind = type("Broken", (Bowl,), changes)
+        sums = type("Sums", (BowlSums,), {"fit": lambda self, like=None: kind(**vars(BowlSums.fit(self)))})
+        begin = lambda points, gradients, held, seed, interval: sums(np.zeros((6, points.shape[1])))  # noqa: E731
+        return case_of(replace(BOWL, begin=begin, sums=sums, potential=kind))
+
+    for changes, problem in (
+        ({"gradient": lambda self, points: -Bowl.gradient(self, points)}, "is not the slope of its value"),
+        ({"explored": lambda self, points: np.ones(len(points), bool)}, "a thousand deviations away is explored"),
+        ({"error": lambda self, points: Bowl.error(self, points)[:, None]}, "its error is not one number per point"),
+        (
+            {"value": lambda self, points: Bowl.value(self, points) / self.spread[0]},
+            "not the slope|depends on the units",
+        ),
+    ):
+        with pytest.raises(BrokenError, match=problem):
+            check_fit(broken(**changes))
+
+
+def test_cosine_sums_of_another_sample_are_not_joined():
+    case = case_of(fits.kind_for(2))
+    rows = slice(0, 500)
+    other = begin_cosine_potential(case.points[rows], case.gradients[rows], case.held[rows])
+    with pytest.raises(ValueError, match="begun on another sample"):
+        case.begun().joined(other)
+
+
+def test_kept_rows_are_joined_and_faded():
+    points, gradients = bowl_rows(3000)
+    first, second, both = (KeptRows(lambda *rows: rows) for _ in range(3))
+    early, late, held = slice(0, 1800), slice(1800, 3000), np.zeros(3000, bool)
     for sums, parts in ((first, [early]), (second, [late]), (both, [early, late])):
         for number, rows in enumerate(parts):
             if number:
@@ -189,16 +226,8 @@ def test_sums_of_parts_are_joined_to_the_sums_of_all(kind):
             sums.add(points[rows], gradients[rows], held[rows])
     first.forget(0.5)
     joined = first.joined(second)
-    assert joined.count == pytest.approx(both.count)
-    if kind == "rows":
-        assert all(np.array_equal(*pair) for pair in zip(joined.fit(), both.fit(), strict=True))
-        return
-    assert joined.outside == both.outside
-    one, other = joined.fit(), both.fit()
-    assert one.value(PLACES) == pytest.approx(other.value(PLACES), rel=1e-6)
-    assert one.held_out_error == pytest.approx(other.held_out_error, rel=1e-6)
-    with pytest.raises(ValueError, match="begun on another sample"):
-        first.joined(begin_cosine_potential(points[:500], gradients[:500], held[:500], order=6))
+    assert joined.count == both.count
+    assert all(np.array_equal(*pair) for pair in zip(joined.fit(), both.fit(), strict=True))
 
 
 def test_kept_rows_are_dropped_when_they_weigh_nothing_and_are_not_the_last():

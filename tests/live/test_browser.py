@@ -1,4 +1,4 @@
-"""The page and the report in a real Chromium: what a user sees, does, and is told when something goes wrong."""
+"""The page and the report in a real Chromium: what they show, how their controls work, and how they report problems."""
 
 import zipfile
 
@@ -11,7 +11,7 @@ from tests.support.browser import chromium, until, watching
 
 pytestmark = pytest.mark.browser
 
-# What a figure shows, read off the browser's own copy of the document.
+# Scripts that read what a figure shows from the browser's copy of the document.
 THERE = "name => Bokeh.documents[0].get_model_by_name(name) != null"
 SUM = """name => {
   const figure = Bokeh.documents[0].get_model_by_name(name)
@@ -23,7 +23,7 @@ SUM = """name => {
   return seen ? total / seen : null
 }"""
 JUMPS = "() => Array.from(Bokeh.documents[0].get_model_by_name('jumps').data.x)"
-# Lines of a curve: how many places it has.
+# Number of points of the curve.
 PLACES = """() => {
   const figure = Bokeh.documents[0].get_model_by_name('curve')
   return figure == null ? 0 : figure.renderers.find(one => one.glyph.type == 'Line').data_source.data.y.length
@@ -33,13 +33,14 @@ AXIS = "name => Bokeh.documents[0].get_model_by_name(name).below[0].axis_label"
 
 
 class Learners:
-    """They climb R = −|θ − peak|² in a log, as many rows at a time as they are told to."""
+    """Learners that climb R = −|θ − peak|² and write rows to a log."""
 
     def __init__(self, folder, dim):
         self.random, self.dim, self.peak, self.rows = np.random.default_rng(0), dim, 0.0, 0
         self.writer = onlooker.LogWriter(folder)
 
     def climb(self, rows):
+        """Write this number of rows."""
         points = self.random.standard_normal((rows, self.dim))
         gradients = -2 * (points - self.peak) + self.random.standard_normal(points.shape)
         self.writer.add_many(points, gradients, agents=self.random.integers(0, 50, rows))
@@ -48,7 +49,7 @@ class Learners:
 
 
 class Tab:
-    """A tab with the page in it, and all that went wrong there."""
+    """A tab that shows the page, with its errors, its requests to other hosts, and the sizes of what it received."""
 
     def __init__(self, browser, address):
         self.page = browser.new_context(viewport={"width": 1340, "height": 1000}).new_page()
@@ -67,7 +68,7 @@ class Tab:
         self.page.get_by_text(words).first.wait_for(timeout=120_000)
 
     def seen(self):
-        """The number on the first tile."""
+        """The number of observations, from the first tile."""
         tile = self.page.locator(".tile b").first.text_content()
         return int(tile.replace(",", ""))
 
@@ -75,13 +76,13 @@ class Tab:
         return self.page.evaluate(script, *given)
 
     def bytes_a_second(self):
-        """What the page is sent, over four seconds."""
+        """Number of bytes per second that the page receives, over four seconds."""
         first = len(self.received)
         self.page.wait_for_timeout(4000)
         return sum(self.received[first:]) / 4
 
     def drawn(self, name="map"):
-        """The mean of a picture, once there is one."""
+        """Mean of the values of a map, as soon as it is drawn."""
         return until(lambda: self.page.evaluate(SUM, name))
 
 
@@ -93,7 +94,7 @@ def browser():
 
 @pytest.fixture
 def two_dimensions(browser, tmp_path):
-    """Learners in two dimensions, an onlooker that watches them, and a tab."""
+    """Learners in two dimensions, a tab with their page, the terminal of `onlooker watch`, and the address."""
     learners = Learners(tmp_path / "runs", dim=2)
     learners.climb(4000)
     with watching(tmp_path / "runs") as (address, terminal):
@@ -123,7 +124,7 @@ def test_the_page_shows_what_arrives_and_marks_a_jump(two_dimensions):
     assert (tab.errors, tab.elsewhere) == ([], [])
 
 
-def test_controls_do_what_they_say(two_dimensions):
+def test_controls_pause_the_page_and_change_its_figures(two_dimensions):
     learners, tab, _, _ = two_dimensions
     before = tab.drawn()
     tab.page.get_by_text("Pause").click()
@@ -131,7 +132,7 @@ def test_controls_do_what_they_say(two_dimensions):
     learners.climb(10_000)
     tab.has("10,000 more have arrived since")
     assert tab.drawn() == before
-    # What it holds can be looked at from all sides.
+    # Menus work while the page is paused.
     tab.page.get_by_label("map shows").select_option("standard error of R̂")
     until(lambda: tab.drawn() > 0)
     tab.page.get_by_label("map shows").select_option("reward R̂")
@@ -143,7 +144,7 @@ def test_controls_do_what_they_say(two_dimensions):
     assert tab.number(AXIS, "map") == "θ(1)"
     tab.page.get_by_label("horizontal axis").select_option("θ(2)")
     until(lambda: tab.number(AXIS, "map") == "θ(2)")
-    # The other axis has changed places with it.
+    # The two axes were swapped.
     assert tab.page.get_by_label("vertical axis").input_value() == "θ(1)"
     until(lambda: tab.number(AXIS, "curve") == "θ(2)")
     tab.page.get_by_label("map shows").select_option("standard error of R̂")
@@ -165,7 +166,7 @@ def test_the_estimate_and_the_picture_can_be_downloaded(two_dimensions, tmp_path
     assert waited.value.path().read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_log_that_is_gone_and_comes_back(two_dimensions, tmp_path):
+def test_the_page_reports_a_missing_log_until_it_is_back(two_dimensions, tmp_path):
     learners, tab, terminal, _ = two_dimensions
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     tab.has("was moved or deleted")
@@ -178,7 +179,7 @@ def test_a_log_that_is_gone_and_comes_back(two_dimensions, tmp_path):
     assert tab.errors == []
 
 
-def test_two_browsers_and_a_closed_tab(two_dimensions, browser):
+def test_two_browsers_have_their_own_choices_and_one_may_be_closed(two_dimensions, browser):
     learners, tab, terminal, address = two_dimensions
     other = Tab(browser, address)
     other.drawn()
@@ -187,7 +188,7 @@ def test_two_browsers_and_a_closed_tab(two_dimensions, browser):
     tab.page.get_by_text("Pause").click()
     learners.climb(5000)
     until(lambda: other.seen() == learners.rows)
-    # Each has its own choices.
+    # Each tab has its own choices.
     assert tab.number(AXIS, "map") == "θ(1)"
     assert tab.seen() < learners.rows
     terminal.wait_for("2 open")
@@ -207,11 +208,11 @@ def test_the_page_says_when_the_onlooker_has_stopped(two_dimensions):
 
 
 @pytest.mark.parametrize("dim", [1, 5])
-def test_one_and_many_dimensions(browser, tmp_path, dim):
+def test_the_page_shows_one_and_many_dimensions(browser, tmp_path, dim):
     (tmp_path / "runs").mkdir()
     with watching(tmp_path / "runs") as (address, _):
         tab = Tab(browser, address)
-        # Before there is anything to see.
+        # There are no rows yet.
         tab.has("has no rows yet; waiting for the first")
         tab.has("waiting for the first rows")
         learners = Learners(tmp_path / "runs", dim)
@@ -227,7 +228,7 @@ def test_one_and_many_dimensions(browser, tmp_path, dim):
         tab.page.close()
 
 
-def test_a_million_observations_are_as_light_as_a_thousand(browser, tmp_path):
+def test_the_page_receives_no_more_data_after_a_million_observations(browser, tmp_path):
     random = np.random.default_rng(0)
     points = random.standard_normal((1_050_000, 2))
     np.savez(tmp_path / "log.npz", points=points, gradients=-2 * points + random.standard_normal(points.shape))
@@ -242,7 +243,7 @@ def test_a_million_observations_are_as_light_as_a_thousand(browser, tmp_path):
         assert max(tab.received) < 500_000
         tab.has("have been read")
         assert tab.seen() == len(points)
-        # A page that is opened now is no heavier.
+        # A page that is opened now receives no more data either.
         new = Tab(browser, address)
         assert np.isfinite(new.drawn())
         assert max(new.received) < 500_000

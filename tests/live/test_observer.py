@@ -1,4 +1,4 @@
-"""Live: a reward at any time, the same however the observations come, and the new one after a jump."""
+"""The Observer: R̂ at any time, the same however observations are divided into calls, and the new R after a jump."""
 
 import warnings
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_rows_one_by_one_or_all_at_once_give_the_same_bits(forgetting):
 
 
 def test_a_forgetting_rate_follows_a_changed_reward():
-    """The reward jumps: with forgetting the new one is found, without it both are mixed up."""
+    """After a jump, R̂ with forgetting is the new reward; without forgetting it is a mixture of both."""
     before, after = watch(), watch(shift=1.0, seed=1)
     errors = {}
     for forgetting in (None, 5e-4):
@@ -83,7 +83,7 @@ def test_adaptive_forgetting_follows_a_jump():
     assert live.effective_observations == 40_000 - jump.at
     assert np.nanstd(live.reward(X) - bowl(X, 1.0)) < 0.1
     assert "reward-jumped" not in codes(live)
-    # Without it, it says so.
+    # Without adaptive forgetting there is a warning.
     assert np.nanstd(told.reward(X) - bowl(X, 1.0)) > 0.4
     assert "adaptive" in str(message_of(told, "reward-jumped"))
     assert told.reconstruction().diagnostics["jumps"] == 1
@@ -115,7 +115,7 @@ def test_the_warning_names_the_share_from_before_a_jump():
 
 
 class Adwin:
-    """river's ADWIN on the norm of what a small fit to the rows since the last jump leaves of the gradients."""
+    """river's ADWIN on the norm of the residuals of a small fit to the rows since the last jump."""
 
     def __init__(self, rows=1000):
         self.rows, self.jump_detected = rows, False
@@ -139,7 +139,7 @@ class Adwin:
 
 
 def test_another_detector_notices_the_jump(tmp_path):
-    """It has two members; what it found is saved with the Observer, and it itself is not."""
+    """A detector needs two members. Its jumps are saved with the Observer; the detector itself is not."""
     random = np.random.default_rng(0)
     points, errors = random.standard_normal((2, 6000, 1))
     gradients = -points + errors + 4.0 * (np.arange(6000) >= 4000)[:, None]
@@ -178,7 +178,7 @@ def test_reward_is_nan_just_after_a_jump():
 
 
 def test_asking_does_not_change_what_is_learnt():
-    """What was asked for, and when, leaves no trace in later answers."""
+    """Asking for R̂ at some times does not change later answers."""
     seen, asked, silent = watch(agents=100), *(onlooker.Observer(dim=2, forgetting="adaptive") for _ in range(2))
     for first in range(0, 4000, 1250):
         rows = slice(first, first + 1250)
@@ -207,7 +207,7 @@ def test_memory_is_bounded(monkeypatch):
 
 
 @pytest.mark.slow
-def test_more_than_three_dimensions(monkeypatch):
+def test_the_reward_in_more_than_three_dimensions(monkeypatch):
     from onlooker.fit import ridge_potential as ridge
     from onlooker.fit.ridge_units import RidgeSettings
 
@@ -219,7 +219,7 @@ def test_more_than_three_dimensions(monkeypatch):
     assert np.nanstd(found + 0.5 * (points[:200] ** 2).sum(axis=1)) < 0.1
 
 
-def test_bad_input():
+def test_bad_input_is_rejected_by_name():
     live = onlooker.Observer(dim=2)
     with pytest.raises(ValueError, match="points has 3 dimensions"):
         live.learn_many(np.zeros((5, 3)), np.zeros((5, 3)))
@@ -237,7 +237,7 @@ def test_bad_input():
     assert np.isfinite(live.reward(jnp.zeros((1, 2)))).all()
 
 
-def test_one_agent_a_bad_row_and_a_box_outgrown_by_blocks():
+def test_single_agents_bad_rows_and_an_outgrown_box():
     points = np.random.default_rng(0).standard_normal((3000, 1))
     for name in "abcde":
         live = onlooker.Observer(dim=1)
@@ -246,7 +246,7 @@ def test_one_agent_a_bad_row_and_a_box_outgrown_by_blocks():
     live.learn_one([np.nan], [1.0])
     live.learn_one([1.0], [-1.0], agent=(1, 2))
     assert (live.refused, live.seen) == (1, 3001)
-    # Narrow rows first, wide ones after: the sums begin again, and go on from there, at the same rows either way.
+    # Narrow rows come before wide ones: the sums begin again at the same row, however rows are divided into calls.
     wide = np.concatenate([0.1 * points[:1000], np.tile(points, (10, 1)) + np.arange(30_000)[:, None] % 7 / 7])
     whole, pieces = onlooker.Observer(dim=1), onlooker.Observer(dim=1)
     whole.learn_many(wide, -wide)
@@ -257,7 +257,7 @@ def test_one_agent_a_bad_row_and_a_box_outgrown_by_blocks():
 
 
 def test_learners_that_run_away_are_left_out():
-    """A few gradients a million times too steep, before and after the sums are begun; the answer hardly knows them."""
+    """A few gradients a million times too steep, before and after the sums begin, hardly change R̂."""
     points = np.random.default_rng(0).standard_normal((3900, 1))
     gradients = -points + np.cos(3 * points)
     gradients[50::200] = 1e6
@@ -286,7 +286,7 @@ def test_each_warning_is_raised_once():
     assert {one.filename for one in raised} <= {__file__, shapes.__file__}
 
 
-def test_a_coordinate_that_never_moves():
+def test_a_coordinate_that_never_moves_is_an_error():
     points = np.random.default_rng(0).standard_normal((2000, 2)) * [1, 0]
     live = onlooker.Observer(dim=2)
     live.learn_many(points, -points)

@@ -1,4 +1,4 @@
-"""What is behind the page: quick fits, pictures of bounded size, sources that come and go, a server for one machine."""
+"""Behind the page: quick fits, figures of bounded size, logs that appear and disappear, a server for this machine."""
 
 import http.client
 import io
@@ -33,7 +33,7 @@ from tests.support.messages import codes, message_of
 
 
 def climbing(rows, dim, peak=0.0, seed=0):
-    """R = −|θ − peak|² + Σ sin 3θ / 3, seen with noise."""
+    """Points and noisy gradients of R = −|θ − peak|² + Σ sin 3θ / 3."""
     random = np.random.default_rng(seed)
     points = random.standard_normal((rows, dim))
     return points, -2 * (points - peak) + np.cos(3 * points) + random.standard_normal(points.shape)
@@ -52,14 +52,14 @@ def result(observer):
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
-def test_a_fit_like_an_equal_one_is_that_fit(dim):
+def test_a_quick_fit_to_the_same_rows_equals_the_full_fit(dim):
     live = onlooker.Observer(dim)
     live.learn_many(*climbing(3000, dim))
     full, places = live.potential(), climbing(200, dim, seed=1)[0]
     quick = live.potential(like=full)
     np.testing.assert_allclose(quick.value(places), full.value(places), atol=1e-9)
     np.testing.assert_allclose(quick.error(places), full.error(places), rtol=1e-6)
-    # Of later rows it is another, under the same prior.
+    # After more rows it differs, with the same prior.
     live.learn_many(*climbing(900, dim, peak=0.5, seed=2))
     later = live.potential(like=full)
     assert later.settings == full.settings
@@ -72,7 +72,7 @@ def test_map_and_curve_show_the_reward_at_their_axes(result):
     drawn = map_of(result, (1, 0), box, summit)
     assert drawn.values.shape == (picture.CELLS, picture.CELLS)
     for row, column in ((0, 0), (10, 60), (71, 3)):
-        # Rows go up, along the second of the pair; columns go across, along the first.
+        # Rows follow the second coordinate of the pair, columns the first.
         place = np.array([[drawn.vertical[row], drawn.horizontal[column]]])
         np.testing.assert_allclose(drawn.values[row, column], result.reward(place)[0] - top)
     assert (drawn.horizontal[0], drawn.horizontal[-1], drawn.vertical[0]) == (-1.0, 2.0, -1.5)
@@ -95,7 +95,7 @@ def test_the_map_s_limits_change_only_when_needed():
     np.testing.assert_array_equal(moved[:, 1], view[:, 1])
 
 
-def test_the_crowd_panel_shows_the_kernel_ess():
+def test_the_crowd_at_a_place_is_its_kernel_ess():
     points = np.random.default_rng(0).standard_normal((4000, 2))
     bandwidth = points.std(axis=0) * 4000 ** (-1 / 6)
     weight = np.exp(-0.5 * (((points - [0.5, 0.0]) / bandwidth) ** 2).sum(axis=1))
@@ -123,7 +123,7 @@ def test_history_is_bounded_and_a_column_is_the_last_look_before_it(result, monk
     np.testing.assert_allclose(strip.summits, 0.01 * strip.moments / 1000)
 
 
-def test_many_coordinates_are_cut_down():
+def test_intervals_are_computed_for_a_bounded_number_of_coordinates():
     samples = np.random.default_rng(0).standard_normal((500, 124))
     drawn = intervals(samples, 2 * samples)
     assert len(drawn.coordinates) == picture.MOST_INTERVALS
@@ -132,10 +132,9 @@ def test_many_coordinates_are_cut_down():
 
 
 class Still:
-    """A source of what it was given."""
+    """A source of the given batches."""
 
-    name, notes = "a test", ()
-    message = ""
+    name, message, warnings = "a test", "", ()
 
     def __init__(self, *batches):
         self._batches = batches
@@ -154,7 +153,7 @@ def test_a_watch_fits_all_rows_and_notices_a_jump():
     before, after = climbing(6000, 1), climbing(6000, 1, peak=1.5, seed=1)
     watch = Watch(Still(Batch(*before, None), Batch(*after, None))).start()
     until(lambda: watch.status().over)
-    # A glance has seen everything at once; the coverage is of a study, which comes within some seconds.
+    # A quick fit includes all rows at once; the coverage is that of a full fit, which follows within seconds.
     look = until(lambda: watch.look if watch.look and watch.look.seen == 12_000 and watch.look.coverage > 0.9 else None)
     status = watch.status()
     watch.stop()
@@ -185,7 +184,7 @@ def test_a_watch_reports_waiting_and_failures():
 
 @contextmanager
 def collected(source):
-    """The batches of a source, as they come in another thread; it is stopped in the end."""
+    """Collect the batches of a source in another thread, which is stopped at the end."""
     seen, stop = [], Event()
     thread = Thread(target=lambda: seen.extend(source.batches(stop.is_set)), daemon=True)
     thread.start()
@@ -195,7 +194,7 @@ def collected(source):
     assert not thread.is_alive()
 
 
-def test_a_growing_log_from_nothing_to_gone_and_back(tmp_path):
+def test_a_growing_log_may_be_missing_moved_and_moved_back(tmp_path):
     folder = tmp_path / "runs"
     for nowhere in (tmp_path / "log.npz", tmp_path / "no" / "where"):
         with pytest.raises(FileNotFoundError, match="does not exist"):
@@ -207,7 +206,7 @@ def test_a_growing_log_from_nothing_to_gone_and_back(tmp_path):
         folder.mkdir()
         until(lambda: source.message == f"{folder} has no rows yet; waiting for the first.")
         (folder / "notes.txt").touch()
-        # A log in which nothing has been written is waited for, too.
+        # A log without rows is waited for, too.
         with onlooker.LogWriter(tmp_path / "empty") as writer:
             writer.add_many(points[:1], gradients[:1])
         (shard,) = (tmp_path / "empty").glob("*.parquet")
@@ -294,13 +293,13 @@ def test_a_quick_fit_asks_for_a_full_one_when_learners_moved():
     points, gradients = climbing(30_000, 2)
     live.learn_many(points + 50.0, gradients)
     later = live.potential(like=earlier)
-    # Nothing of the earlier fit is left in it: it is the fit that is made without it.
+    # It does not depend on the earlier fit: it equals the full fit.
     assert not alike(later, earlier)
     places = points[:50] + 50.0
     np.testing.assert_array_equal(later.value(places), live.potential().value(places))
 
 
-def test_files_are_read_once_and_loss_gradients_turned(tmp_path):
+def test_files_are_read_once_and_gradients_of_a_loss_change_sign(tmp_path):
     points, gradients = climbing(50, 2)
     np.savez(tmp_path / "log.npz", points=points, gradients=gradients)
     source = GrowingLog(tmp_path / "log.npz", descent=True)
@@ -312,7 +311,7 @@ def test_files_are_read_once_and_loss_gradients_turned(tmp_path):
         GrowingLog(tmp_path / "steps.npz")
 
 
-def test_components_are_found_in_the_first_rows(tmp_path):
+def test_components_are_computed_from_the_first_rows(tmp_path):
     random = np.random.default_rng(0)
     points = random.standard_normal((1500, 6)) * [5, 2, 0.1, 0.1, 0.1, 0.1]
     points[7] = np.nan
@@ -329,7 +328,7 @@ def test_components_are_found_in_the_first_rows(tmp_path):
     assert message_of(source, "projected").numbers == {"directions": 2, "dimensions": 6}
 
 
-def test_the_demonstration_shows_the_reward_it_says(monkeypatch):
+def test_the_demonstration_climbs_the_reward_that_it_names(monkeypatch):
     from onlooker.simulation import demonstration as source
 
     monkeypatch.setattr(source, "DWELL", (20, 30))
@@ -340,7 +339,7 @@ def test_the_demonstration_shows_the_reward_it_says(monkeypatch):
     points, gradients = (np.concatenate([getattr(batch, name) for batch in rows]) for name in ("points", "gradients"))
 
     def explained(regime, some):
-        """The share of the mean gradient that a reward has: the slope of g on ∇R, and 1 if it is theirs."""
+        """The slope of the gradients on ∇R of a reward: 1 if they are of this reward."""
         slope = np.asarray(jax.vmap(jax.grad(REWARDS[regime]))(points[some]))
         return float((slope * gradients[some]).sum() / (slope**2).sum())
 
@@ -363,13 +362,13 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_at_ctrl_c(tmp_path, m
     np.savez(tmp_path / "log.npz", points=points, gradients=gradients)
     with watching(tmp_path / "log.npz") as (address, terminal):
         port = int(address.rpartition(":")[2])
-        # Another address of the same machine is another door, and closed.
+        # The server does not listen on another address of the same machine.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), timeout=5)
         status, page = asked(port, "/")
         assert status == 200
         assert b"Onlooker" in page
-        # Everything the page needs comes from here.
+        # All scripts of the page come from this server.
         assert all(source.startswith(b"/static/") for source in re.findall(rb'src="([^"]*)"', page))
         terminal.wait_for("have been read")
         status, archive = until(
@@ -382,12 +381,12 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_at_ctrl_c(tmp_path, m
         found = onlooker.load(tmp_path / "downloaded/estimate/result.zarr")
         np.testing.assert_allclose(found.maximum(), summary["maximum"], atol=1e-6)
         assert asked(port, "/picture.png")[1].startswith(b"\x89PNG")
-        # Nobody gets it under another name, as a page elsewhere would that points its own at this machine.
+        # Other host names are rejected: a page elsewhere could make its own name point to this machine.
         assert asked(port, "/picture.png", Host=f"elsewhere.example:{port}")[0] == 403
         upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
         upgrade["Sec-WebSocket-Key"] = "x3JJHMbDL1EzLkh9GBhXDw=="
         assert asked(port, "/ws", **upgrade, Origin="http://elsewhere.example")[0] == 403
-        # A second onlooker cannot have the same port.
+        # A second onlooker cannot use the same port.
         monkeypatch.setattr(sys, "argv", ["onlooker", "watch", "--demo", "--port", str(port)])
         with pytest.raises(SystemExit):
             main()
@@ -397,7 +396,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_at_ctrl_c(tmp_path, m
     assert "Traceback" not in terminal.said
 
 
-def test_a_report_holds_all_it_needs(result, tmp_path):
+def test_a_report_is_complete_in_one_file(result, tmp_path):
     doubtful = replace(result, warnings=[onlooker.Message("unexplored", "beware of <b>this</b>")])
     doubtful.save(tmp_path / "result")
     path = write_report(tmp_path / "result")
@@ -407,7 +406,7 @@ def test_a_report_holds_all_it_needs(result, tmp_path):
     assert "http" not in re.sub(r'base64,[^"]*|http-equiv', "", text)
     assert text.count("data:image/png;base64,") == 3
     assert "beware of &lt;b&gt;this&lt;/b&gt;" in text
-    # What is to be doubted comes before any figure.
+    # Warnings come before the figures.
     assert text.index("beware") < text.index("<figure>")
     assert all(name.replace("_", " ") in text for name in result.diagnostics)
     assert "onlooker.Observer" in text
@@ -425,7 +424,7 @@ def test_every_number_of_a_report_has_a_meaning(method, tmp_path):
     assert ("density=π" in text) == (method == "passive")
 
 
-def test_a_report_of_a_reproduced_example(tmp_path):
+def test_a_report_of_a_reproduced_example_lists_its_rows(tmp_path):
     good = Row("passive", {"tv": 0.05}, {"tv": at_most(0.1)}, {"chains": 256})
     bad = Row("naive", {"tv": 0.4}, {"tv": at_most(0.1)})
     write_metrics(tmp_path, "bayes", None, 3, [good, bad], True, command="onlooker reproduce bayes", figures=["a.png"])
@@ -441,7 +440,7 @@ def test_a_report_of_a_reproduced_example(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["not json", "[]", '{"rows": [{}]}', '{"example": "bayes", "rows": 5}'])
-def test_damaged_metrics_are_one_sentence_and_leave_nothing(tmp_path, content):
+def test_damaged_metrics_are_an_error_and_nothing_is_written(tmp_path, content):
     (tmp_path / "metrics.json").write_text(content)
     with pytest.raises(ValueError, match=r"metrics\.json (is|was not)"):
         write_example_report(tmp_path)

@@ -1,4 +1,4 @@
-"""A watch with a checkpoint: killed at any moment and started again, it has learnt the same to the last bit."""
+"""A watch with a checkpoint that is killed at any moment and resumed has learnt the same, to the last bit."""
 
 import sys
 
@@ -18,7 +18,7 @@ GRADIENTS = -POINTS + RANDOM.standard_normal(POINTS.shape)
 
 @pytest.fixture
 def often(monkeypatch):
-    """Short batches, and a checkpoint after every third: most of them lie within a shard."""
+    """Short batches, and a checkpoint after every third of them: most checkpoints lie within a shard."""
     monkeypatch.setattr(source, "AT_ONCE", 170)
     monkeypatch.setattr(watch, "SAVED_EVERY", 500)
 

@@ -16,6 +16,7 @@ import onlooker
 from onlooker.core.density import standard_normal
 from onlooker.inverse import passive
 from onlooker.storage.state_file import read
+from tests.support.messages import codes
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,7 @@ def test_a_run_goes_on_from_half_way(written, expected):
     chains = onlooker.run(
         learner, stream, chains=4, grid=grid, snapshots=2, draws=20, checkpoint=written / "half-way.run"
     )
+    assert "checkpoint-unverified" in codes(chains)
     told = expected["half-way"]
     assert chains.positions == pytest.approx(np.array(told["positions"]), rel=1e-5)
     assert chains.histogram.counts.tolist() == told["counts"]

@@ -1,4 +1,4 @@
-"""A real Chromium, and an onlooker that watches, for tests and measurements of the page."""
+"""A real Chromium and a running `onlooker watch`, for tests and measurements of the page."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from threading import Thread
 
 __all__ = ["Terminal", "chromium", "until", "watching"]
 
-# Without a screen, a sandbox or a network.
+# The browser runs without a screen, a sandbox or requests of its own to the network.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -28,7 +28,18 @@ def chromium():
 
 
 class Terminal:
-    """What a running `onlooker watch` says."""
+    """The output of a running `onlooker watch`.
+
+    Parameters
+    ----------
+    process
+        The process.
+
+    Attributes
+    ----------
+    said
+        Its output so far.
+    """
 
     def __init__(self, process: subprocess.Popen) -> None:
         self.process = process
@@ -41,16 +52,16 @@ class Terminal:
             self.said += line
 
     def wait_for(self, pattern: str, seconds: float = 60.0) -> re.Match:
-        """Until it has said so; its whole text is in the error if it never does."""
+        """Wait until the output matches a pattern; return the match, or fail with the whole output."""
         end = time.monotonic() + seconds
         while (found := re.search(pattern, self.said)) is None:
             over = self.process.poll() is not None or time.monotonic() > end
-            assert not over, f"it never said {pattern!r}, but:\n{self.said}"
+            assert not over, f"the output does not contain {pattern!r}:\n{self.said}"
             time.sleep(0.05)
         return found
 
     def interrupt(self) -> int:
-        """Ctrl-C; its exit code."""
+        """Interrupt the process as Ctrl-C does; return its exit code."""
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=20)
         self._listener.join(timeout=5)
@@ -59,9 +70,9 @@ class Terminal:
 
 @contextmanager
 def watching(*arguments: object) -> Iterator[tuple[str, Terminal]]:
-    """`onlooker watch …` on any free port: the address of its page, and what it says."""
+    """Run `onlooker watch …` on any free port; yield the address of its page and its terminal."""
     command = [sys.executable, "-m", "onlooker", "watch", "--port", "0", *map(str, arguments)]
-    # As in a pipe that nobody has made unbuffered.
+    # The output is a buffered pipe, as for most users.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "bufsize": 1}
     with subprocess.Popen(command, env=environment, **pipes) as process:
@@ -73,9 +84,9 @@ def watching(*arguments: object) -> Iterator[tuple[str, Terminal]]:
 
 
 def until(true, seconds: float = 30.0, every: float = 0.1):
-    """What ``true()`` gives as soon as it is something."""
+    """Call ``true()`` until it returns something true, and return that; fail after some seconds."""
     end = time.monotonic() + seconds
     while not (found := true()):
-        assert time.monotonic() < end, f"not within {seconds} s"
+        assert time.monotonic() < end, f"the condition is not true within {seconds} s"
         time.sleep(every)
     return found

@@ -1,6 +1,6 @@
-"""Ways to damage a file: bytes, words, lines, JSON, arrays and columns, by chance.
+"""Random damage to a file: to its bytes, words, lines, JSON, arrays or columns.
 
-Each takes content and a source of chance, and hands back content that is wrong, or almost right.
+Each function takes the content of a file and a random generator, and returns content that is wrong or almost right.
 """
 
 import bz2
@@ -85,7 +85,7 @@ def with_noise(content: bytes, random: Random) -> bytes:
 
 
 def with_a_number(content: bytes, random: Random) -> bytes:
-    """A huge or negative one, where there may be a length."""
+    """Overwrite some bytes with a huge or negative number, as a length might be stored there."""
     number = random.choice([0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1])
     width = int(random.choice([1, 2, 4, 8]))
     place = int(random.integers(len(content)))
@@ -134,7 +134,7 @@ TEXT = [*BYTES, nothing_like_it, *[tokens_changed] * 5, *[lines_changed] * 2]
 
 
 def fields_changed(content: bytes, random: Random) -> bytes:
-    """JSON with another value, or none, somewhere."""
+    """Replace, remove or rename values in JSON."""
     tree = json.loads(content)
     for _ in range(random.integers(1, 3)):
         places = list(_places(tree))
@@ -164,18 +164,18 @@ JSON = [*TEXT, *[fields_changed] * 12]
 
 
 def packed(change: Change) -> Change:
-    """The same inside a bz2 file."""
+    """Make a change to the content of a bz2 file."""
     return lambda content, random: bz2.compress(change(bz2.decompress(content), random))
 
 
 def in_a_member(change: Change) -> Change:
-    """The same inside an archive, whose sums are then right."""
+    """Make a change to a member of a zip archive, whose checksums are then correct."""
 
     def inside(content: bytes, random: Random) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
         chosen = str(random.choice(list(members)))
-        # The header of an array is its beginning.
+        # The header of an array is in its first bytes.
         head = 128 if random.random() < 0.7 else len(members[chosen])
         members[chosen] = change(members[chosen][:head], random) + members[chosen][head:]
         if random.random() < 0.1:
@@ -202,7 +202,7 @@ def strange_array(random: Random) -> np.ndarray:
 
 
 def other_arrays(content: bytes, random: Random) -> bytes:
-    """An archive of which some arrays have another kind or shape."""
+    """Replace some arrays of an archive by arrays of another type or shape."""
     with np.load(io.BytesIO(content)) as archive:
         arrays = dict(archive)
     for name in random.choice(list(arrays), size=random.integers(1, 3)):
@@ -232,7 +232,7 @@ def strange_column(random: Random) -> pa.Array:
 
 
 def other_columns(content: bytes, random: Random) -> bytes:
-    """A Parquet file of which some columns have another kind, another name or nothing in them."""
+    """Change the type, name or length of some columns of a Parquet file, or its metadata."""
     table = pa.parquet.read_table(io.BytesIO(content))
     for _ in range(random.integers(1, 3)):
         column = int(random.integers(table.num_columns))

@@ -1,9 +1,9 @@
-"""Files that are almost right: valid ones, damaged in many ways, for everything that opens a user's file.
+"""Fuzzing of everything that opens a user's file, with valid files that are damaged in many ways.
 
     python -m tests.support.fuzz READER INPUTS [SEED]
 
-A process of its own for the long runs: a parser that crashes takes only this one with it. What is read must be whole
-and usable, or refused in one sentence that names the file; nothing may ask for more than MOST_MEMORY.
+Long runs have a process of their own, so that a crash of a parser ends only this one. A damaged file must be read as
+complete, usable data or rejected in one sentence that names the file, and must not take more than MOST_MEMORY.
 """
 
 import bz2
@@ -63,7 +63,7 @@ from tests.support.damage import (
 )
 
 MOST_MEMORY = 1 << 30
-# Seconds that an input may take, on a machine that has other things to do.
+# Largest time in seconds for one input, on a busy machine.
 MOST_SECONDS = 10.0
 LONGEST_SENTENCE = 1000
 
@@ -74,20 +74,48 @@ COLUMNS = {"points": POINTS, "gradients": -POINTS, "agents": np.arange(30) // 10
 
 
 class Reader(NamedTuple):
-    """What opens files: valid ones by name, how they may be changed, and what is done with them."""
+    """A kind of file and what reads it.
+
+    Attributes
+    ----------
+    valid
+        Valid inputs, each as the content of its files by name.
+    changes
+        Ways to damage the content of a file.
+    read
+        Reads the files in a folder and checks what it has read.
+    mend
+        Changes damaged files so that a checksum does not give every damage away; default: nothing is changed.
+    """
 
     valid: list[Files]
     changes: list[Change]
     read: Callable[[Path], None]
-    # Puts right, in changed files, what would give every change away.
     mend: Callable[[Files], Files] = lambda files: files
 
 
 class Outcome(NamedTuple):
+    """Results of fuzzing a reader.
+
+    Attributes
+    ----------
+    inputs
+        Number of inputs.
+    accepted
+        Number of inputs that were read.
+    rejected
+        Number of inputs that were rejected in one sentence.
+    other
+        Errors that should not have happened, by kind, with an example.
+    slowest
+        Largest time for one input, in seconds.
+    seconds
+        Time for all inputs.
+    """
+
     inputs: int
     accepted: int
-    refused: int
-    # What should not have happened, by kind, with an example.
+    rejected: int
     other: dict[str, str]
     slowest: float
     seconds: float
@@ -154,7 +182,7 @@ def _of_shards() -> Reader:
 
 @functools.cache
 def results() -> tuple[onlooker.Reconstruction, ...]:
-    """A fitted potential, an estimate on a grid, and samples alone; tiny."""
+    """Tiny results of each kind: a fitted potential, a grid reward, and samples only."""
     points = np.random.default_rng(1).standard_normal((1200, 1))
     fitted = onlooker.reconstruct(points, -points + 0.1, chains=2)
     samples = fitted.samples[:, :4]
@@ -199,7 +227,7 @@ def _stored() -> list[Files]:
 
 
 def in_json(change: Change) -> Change:
-    """Of JSON files only; others have their bytes changed."""
+    """Make a change to JSON files; flip bits of other files."""
     return lambda content, random: (change if content[:1] == b"{" else flipped)(content, random)
 
 
@@ -208,7 +236,7 @@ def _of_result() -> Reader:
 
 
 def without_digest(files: Files) -> Files:
-    """As an older Onlooker wrote it: nothing gives away what was changed."""
+    """The files without their digest, as an older version wrote them, so that changes are not noticed by it."""
     root = "result/zarr.json"
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         tree = json.loads(files[root])
@@ -244,7 +272,7 @@ def read_checkpoint(folder: Path) -> None:
 
 
 def in_the_arrays(change: Change) -> Change:
-    """Behind the title and the digest, which is made anew."""
+    """Make a change to the arrays of a checkpoint, and recompute its digest."""
 
     def inside(content: bytes, random: Random) -> bytes:
         title, _, rest = content.partition(b"\n")
@@ -269,7 +297,7 @@ def _of_forged_checkpoint() -> Reader:
 
 @functools.cache
 def _run_file() -> RunFile:
-    """Of a run of 64 steps, which is over."""
+    """The checkpoint of a run of 64 steps that has ended."""
     points = np.random.default_rng(0).standard_normal((64, 2)).astype(np.float32)
     stream = onlooker.recorded(onlooker.Observations(points, -points))
     learner = naive(step_size=1e-2, bandwidth=0.5)
@@ -335,7 +363,7 @@ def _version(name: str) -> str:
 
 
 def quick_reports() -> Any:
-    """Which versions made a report is looked up once, not every time."""
+    """Look up the versions that a report quotes only once, which is faster."""
     return mock.patch.object(report, "version", _version)
 
 
@@ -364,7 +392,7 @@ def _of_summary() -> Reader:
 
     def read(folder: Path) -> None:
         (folder / store.STORE).mkdir(exist_ok=True)
-        # The result and its pictures are another matter, and slow.
+        # Results have readers of their own, and pictures are slow.
         with (
             quick_reports(),
             mock.patch.object(report, "load", return_value=gridded),
@@ -396,7 +424,7 @@ READERS: dict[str, Callable[[], Reader]] = {
 
 
 def changed(reader: Reader, number: int, seed: int) -> Files:
-    """Valid files of which one is changed, or gone."""
+    """Valid files of which one is damaged or missing."""
     random = np.random.default_rng((seed, number))
     valid = reader.valid[number % len(reader.valid)]
     files = dict(valid)
@@ -414,6 +442,7 @@ def changed(reader: Reader, number: int, seed: int) -> Files:
 
 
 def write(folder: Path, files: Files, there: Files) -> None:
+    """Write files to a folder in which there are other files, or the same."""
     for gone in there.keys() - files.keys():
         (folder / gone).unlink()
     for name, content in files.items():
@@ -424,7 +453,7 @@ def write(folder: Path, files: Files, there: Files) -> None:
 
 @contextlib.contextmanager
 def little_memory() -> Iterator[None]:
-    """Of what is not yet in use no more than MOST_MEMORY can be had."""
+    """Limit the process to MOST_MEMORY more than it uses now."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, before[1]))
@@ -435,17 +464,17 @@ def little_memory() -> Iterator[None]:
 
 
 def judged(read: Callable[[Path], None], folder: Path) -> str:
-    """ "accepted", "refused", or what should not have happened."""
+    """Read a folder: "accepted", "rejected" (in one sentence), or a description of another error."""
     try:
         read(folder)
     except (ValueError, FileNotFoundError) as error:
-        # An error of NumPy's or of a parser's own does not name the file.
+        # Errors of NumPy or of a parser do not name the file, and must not reach the user.
         sentence = str(error)
         if folder.name not in sentence:
             return f"does not name the file: {_where(error)}"
         if "\n" in sentence or len(sentence) > LONGEST_SENTENCE:
             return f"is no sentence: {_where(error)}"
-        return "refused"
+        return "rejected"
     except Exception as error:
         return _where(error)
     return "accepted"
@@ -459,13 +488,27 @@ def _where(error: Exception) -> str:
 
 
 def fuzz(name: str, count: int, folder: Path, seed: int = 0, alone: bool = False) -> Outcome:
-    """So many changed files, read one after the other; with little memory, if the process has nothing else to do."""
+    """Read damaged files one after the other.
+
+    Parameters
+    ----------
+    name
+        Name of the reader.
+    count
+        Number of inputs.
+    folder
+        Folder for the files.
+    seed
+        Seed of the damage.
+    alone
+        Whether to limit the memory, because the process does nothing else.
+    """
     reader = READERS[name]()
     found: Counter[str] = Counter()
     other: dict[str, str] = {}
     slowest, began = 0.0, time.perf_counter()
     written: list[Files] = [{} for _ in reader.valid]
-    # Arrow's threads begin before memory is short: one that cannot begin is waited for without end.
+    # Arrow's threads must start before memory is limited: Arrow waits forever for one that cannot start.
     for number, files in enumerate(reader.valid):
         write(folder / f"right-{number}", files, {})
         reader.read(folder / f"right-{number}")
@@ -480,11 +523,11 @@ def fuzz(name: str, count: int, folder: Path, seed: int = 0, alone: bool = False
             start = time.perf_counter()
             verdict = judged(reader.read, place)
             slowest = max(slowest, time.perf_counter() - start)
-            found[verdict if verdict in ("accepted", "refused") else "other"] += 1
-            if verdict not in ("accepted", "refused"):
+            found[verdict if verdict in ("accepted", "rejected") else "other"] += 1
+            if verdict not in ("accepted", "rejected"):
                 other.setdefault(re.sub(r": .*", "", verdict, flags=re.DOTALL), f"input {number}: {verdict}")
     assert pa.total_allocated_bytes() < MOST_MEMORY
-    return Outcome(count, found["accepted"], found["refused"], other, slowest, time.perf_counter() - began)
+    return Outcome(count, found["accepted"], found["rejected"], other, slowest, time.perf_counter() - began)
 
 
 def main(name: str, count: int, seed: int = 0) -> None:

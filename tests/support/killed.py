@@ -1,11 +1,11 @@
-"""Writers and observers killed at random moments: what is on the disk in the end is as if nobody had been.
+"""A writer and an Observer that are killed at random moments leave the same files as without any kill.
 
     python -m tests.support.killed FOLDER KILLS [SEED]
 
-A process of its own, because it forks: one child writes rows that follow from their number alone, another learns from
-the log as it grows. Both are killed (SIGKILL) again and again and begin again with what they find. In the end the log
-must hold every row once and in order, and the observer's checkpoint must be, byte for byte, that of one that learnt the
-whole log without a break.
+This is a process of its own, because it forks. One child writes rows that are determined by their index, and another
+learns from the log as it grows. Both are killed (SIGKILL) again and again, and resume from the files. In the end the
+log must have every row once and in order, and the Observer's checkpoint must be equal, byte for byte, to that of an
+Observer that learnt the whole log without a break.
 """
 
 import os
@@ -20,13 +20,16 @@ import numpy as np
 
 import onlooker
 
+# Number of rows that are drawn, and written, at a time.
 BLOCK = 50
+# Row at which the reward jumps.
 JUMP = 6000
+# Number of rows written after the last kill, so that the jump is detected.
 MORE = 3000
 
 
 def rows(first: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points, gradients and agents of so many rows, whoever asks; the reward jumps at one of them."""
+    """Points, gradients and agents of ``count`` rows from row ``first`` on; the reward jumps at row JUMP."""
     numbers = np.arange(first // BLOCK, (first + count - 1) // BLOCK + 1)
     noise = np.concatenate([np.random.default_rng((1, number)).standard_normal((BLOCK, 4)) for number in numbers])
     noise = noise[first - numbers[0] * BLOCK :][:count]
@@ -37,16 +40,19 @@ def rows(first: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _count(folder: Path) -> int:
+    """Number of rows in a log."""
     shards = [path for path in folder.iterdir() if path.suffix == ".parquet"] if folder.exists() else []
     return onlooker.open_log(folder).row_count() if shards else 0
 
 
 def _total(folder: Path) -> int | None:
+    """Number of rows at which to stop; None while processes are still being killed."""
     asked = folder / "total"
     return int(asked.read_text()) if asked.exists() else None
 
 
 def write(folder: Path) -> None:
+    """Write rows, from the first that is not in the log."""
     log = folder / "log"
     with onlooker.LogWriter(log, rows=400, seconds=0.05) as writer:
         number = _count(log)
@@ -59,6 +65,7 @@ def write(folder: Path) -> None:
 
 
 def observe(folder: Path) -> None:
+    """Learn rows, from the last checkpoint on."""
     log, state = folder / "log", folder / "state.ckpt"
     live = onlooker.Observer.load(state) if state.exists() else onlooker.Observer(dim=2, forgetting="adaptive")
     while (total := _total(folder)) is None or live.seen < total:
@@ -68,6 +75,7 @@ def observe(folder: Path) -> None:
 
 
 def _start(role: Callable[[Path], None], folder: Path) -> int:
+    """Run a function in a child process; return its id."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -109,7 +117,7 @@ def main(folder: Path, kills: int, seed: int = 0) -> None:
     assert len(whole.jumps) == 1
     assert (folder / "whole.ckpt").read_bytes() == (folder / "state.ckpt").read_bytes()
     kept = {role.__name__: count for role, count in killed.items()}
-    print(f"killed {kept}; {total} rows and the observer's state are as if nobody had been")
+    print(f"killed {kept}; {total} rows and the observer's state are as without any kill")
 
 
 if __name__ == "__main__":

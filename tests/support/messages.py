@@ -1,4 +1,4 @@
-"""Warnings by their codes."""
+"""Find warnings by their codes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +21,6 @@ def message_of(source: Any, code: str) -> Message:
 
 def _messages(source: Any) -> Iterable[Message]:
     for one in getattr(source, "warnings", source):
-        # What was caught holds the exception, and that the message.
+        # A caught warning has the exception as its message, and the exception has the `Message`.
         raised = getattr(one, "message", one)
         yield getattr(raised, "message", raised)

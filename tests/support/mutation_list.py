@@ -1,11 +1,25 @@
-"""Mistakes that somebody could make, each with the tests that must catch it: what tests/support/mutations.py tries."""
+"""Plausible mistakes, each with the tests that must catch it; tests/support/mutations.py tries them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake: in which file, what is replaced by what, and the tests (below tests/) that must fail."""
+    """A mistake in the sources.
+
+    Attributes
+    ----------
+    name
+        What is wrong with the mutated source.
+    file
+        The file.
+    old
+        The text that is replaced.
+    new
+        Its replacement.
+    tests
+        Tests, below tests/, of which one must fail.
+    """
 
     name: str
     file: str
@@ -30,7 +44,8 @@ BLOCKS = "inverse/test_laws_pools.py::test_a_walk_over_many_blocks_repeats_no_no
 ON_POLICIES = "core/test_policies.py::test_samples_have_the_law_of_the_chosen_measure"
 MAPS = "core/test_policies.py::test_maps_and_their_derivatives"
 NEW_FIT = "fit/test_potential.py::test_a_new_fit_serves_every_caller"
-JOINED = "fit/test_potential.py::test_sums_of_parts_are_joined_to_the_sums_of_all"
+JOINED = "fit/test_potential.py::test_every_fit_passes_the_suite[2]"
+JOINED_ROWS = "fit/test_potential.py::test_kept_rows_are_joined_and_faded"
 UNBIASED = "simulation/test_policy_gradient.py::test_two_batches_are_unbiased"
 
 MUTATIONS = (
@@ -483,14 +498,14 @@ MUTATIONS = (
         "onlooker/fit/cosine_potential.py",
         "held=self.held.joined(other.held)",
         "held=self.held",
-        (f"{JOINED}[cosines]",),
+        (JOINED,),
     ),
     Mutation(
         "joined rows without the other's",
         "onlooker/fit/sums.py",
         "[*self._batches, *other._batches]",
         "[*self._batches]",
-        (f"{JOINED}[rows]",),
+        (JOINED_ROWS,),
     ),
     Mutation(
         "rows that are never forgotten",

@@ -1,6 +1,6 @@
 """python -m tests.support.mutations: break the sources one line at a time, and check that the named tests fail.
 
-Every mutation is a mistake somebody could make: a sign, a missing π, μ for √μ. The package and its tests are copied to
+Every mutation is a plausible mistake: a sign, a missing π, μ for √μ. The package and its tests are copied to
 a temporary folder, one text in one file is replaced, and the tests that must catch it are run there. A mutation is
 caught if one of them fails; an import error, an error in a fixture or no test at all is not a catch. First, all named
 tests must pass on an unbroken copy.
@@ -88,7 +88,7 @@ def tried(mutation: Mutation, origin: Path = ROOT) -> Outcome:
 
 
 def unbroken(place: Path, tests: Sequence[str], jobs: int) -> str:
-    """What is wrong with a copy before anything was broken; nothing, if all is well."""
+    """A description of what is wrong with an unbroken copy; empty if its tests pass."""
     found = subprocess.run(
         [sys.executable, "-c", "import onlooker; print(onlooker.__file__)"],
         cwd=place,
@@ -97,7 +97,7 @@ def unbroken(place: Path, tests: Sequence[str], jobs: int) -> str:
         text=True,
     ).stdout.strip()
     if not found or Path(found).resolve() != (place / "onlooker" / "__init__.py").resolve():
-        return f"the copy is not what is imported, but {found or 'nothing'}."
+        return f"the tests would not import the copy but {found or 'nothing'}."
     code, said = pytest_in(place, tests, LONG_PATIENCE, "-n", str(jobs))
     return "" if code == 0 else f"the unbroken tests do not pass (pytest ended with {code}):\n{said[-3000:]}"
 
@@ -117,7 +117,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "# Mutations",
         "",
         "A test that cannot fail tests nothing. `make mutations` breaks the sources, one text at a time, by",
-        "mistakes that somebody could make, and runs the tests that must catch each: a mutation is caught if one of",
+        "plausible mistakes, and runs the tests that must catch each: a mutation is caught if one of",
         "them fails. An import error is not a catch, and all of these tests must first pass on the unbroken",
         "sources. The list of mutations is `tests/support/mutation_list.py`. This page is written by `python -m",
         "tests.support.mutations --json PATH --page docs/mutations.md`, which joins the results of a list that was",

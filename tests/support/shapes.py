@@ -1,8 +1,8 @@
 """The shapes of the public arrays, checked by jaxtyping in every call that a test makes.
 
-`check_public_arrays` wraps the functions below once per process. A dimension has one name, `n` rows, `dim` coordinates,
-and the same size wherever the name stands in a call: a step that mixes up rows and coordinates, or broadcasts one
-chain's position to many, fails although its numbers would pass.
+`check_public_arrays` wraps the public functions, once per process, with the checks below. An axis has a name, such as
+`n` for rows and `dim` for coordinates, and all axes of one name have the same size in a call. So a step that confuses
+rows and coordinates, or broadcasts the position of one chain to many, fails even if its numbers would pass.
 """
 
 from functools import wraps
@@ -30,7 +30,7 @@ def one_step(
     noise: Float[Array, "rows dim"] | tuple[Float[Array, " dim"], ...],
     moved: Float[Array, " dim"],
 ):
-    """One chain goes from one position to the next; a GPU's kernel hands the rows of noise over one by one."""
+    """A step of one chain; in a GPU kernel, the noise is a tuple of rows."""
 
 
 @typed
@@ -50,7 +50,7 @@ def numbers_at(places: Shaped[np.ndarray, "n dim"], found: Float[np.ndarray, " n
 
 @typed
 def truths_at(places: Shaped[np.ndarray, "n dim"], found: Bool[np.ndarray, " n"]):
-    """Yes or no per place."""
+    """One boolean per place."""
 
 
 @typed
@@ -61,7 +61,7 @@ def observed(
     times: Shaped[np.ndarray, " n"] | None,
     rows: Integer[np.ndarray, " n"] | None,
 ):
-    """What learners did, row by row."""
+    """Observations, row by row."""
 
 
 @typed
@@ -71,11 +71,11 @@ def chains(
     mean: Float[np.ndarray, " dim"],
     covariance: Float[np.ndarray, "dim dim"],
 ):
-    """Where a run ended, what it drew, and the moments of that."""
+    """Last positions of a run, its samples, and their moments."""
 
 
 def check_public_arrays():
-    """Check these from now on, in this process."""
+    """Check the shapes of public arrays from now on, in this process."""
     make = InverseLearner.__new__
 
     @wraps(make)
@@ -107,7 +107,7 @@ def check_public_arrays():
 
 
 def after_call(kind, name, check):
-    """Have a method followed by a check of what it was given and what it gave."""
+    """Replace a method by one that also calls ``check`` with its arguments and its result."""
     method = getattr(kind, name)
 
     @wraps(method)
@@ -120,5 +120,5 @@ def after_call(kind, name, check):
 
 
 def as_rows(places, answering):
-    """Places as rows, as the public functions read them."""
+    """Places as an array (n, dim), as the public functions read them."""
     return np.asarray(places, float).reshape(-1, answering.dim)

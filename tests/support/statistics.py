@@ -1,4 +1,4 @@
-"""Statistical helpers of the tests, with their false-alarm rates. Seeds are fixed: a failure is reproducible."""
+"""Statistical tests, with their false-alarm rates. Seeds are fixed, so that failures are reproducible."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,11 +8,11 @@ from scipy.stats import chi2, kstest, norm
 
 from onlooker.simulation.exact.law import GridLaw
 
-# Every law test below rejects a right sampler about once in ten thousand choices of its seed.
+# Every test of a law rejects a correct sampler for about one seed in ten thousand.
 FALSE_ALARM = 1e-4
-# Every interval of an order misses it once in a thousand.
+# Every interval for an order misses the true order once in a thousand.
 MISSES = 1e-3
-# Of a null distribution that is drawn: p-values are multiples of less than FALSE_ALARM.
+# Number of draws from a null distribution: enough for p-values below FALSE_ALARM.
 REPEATS = 20_000
 
 
@@ -29,6 +29,7 @@ def law_p_value(draws: np.ndarray, law: GridLaw, bins: int = 24) -> float:
 
 
 def follows(draws: np.ndarray, law: GridLaw) -> bool:
+    """Whether the χ² test does not reject the law."""
     return law_p_value(draws, law) > FALSE_ALARM
 
 
@@ -53,7 +54,7 @@ def covariance_p_value(draws: np.ndarray, covariance: np.ndarray) -> float:
 
 
 def order_interval(sizes: Sequence[float], biases: Sequence[float], errors: Sequence[float]) -> tuple[float, float]:
-    """Of p in bias = C hᵖ: the slope in logarithms by weighted least squares, ± as far as MISSES allows."""
+    """Interval for p in bias = C hᵖ, by weighted least squares in logarithms; it misses p with probability MISSES."""
     x, weight = np.log(sizes), (np.asarray(biases) / np.asarray(errors)) ** 2
     away = x - np.average(x, weights=weight)
     slope = float(np.sum(weight * away * np.log(biases)) / np.sum(weight * away**2))
@@ -62,18 +63,18 @@ def order_interval(sizes: Sequence[float], biases: Sequence[float], errors: Sequ
 
 
 def stein_p_value(draws: np.ndarray, scores: np.ndarray, seed: int = 0) -> float:
-    """Kernel Stein discrepancy of independent draws (n, dim) from p, known by its scores ∇log p there.
+    """Test of independent draws (n, dim) against a law p, given its scores ∇log p, by the kernel Stein discrepancy.
 
     V = n⁻² Σ k_p(x_i, x_j) with k_p = s·s′ k + s·∇′k + s′·∇k + ∇·∇′k and the inverse multiquadric
-    k = (1 + ‖x − y‖²/h²)^−½, which sees any change of law; h is the median distance. Its law without one is that of
-    n⁻² Σ ε_i ε_j k_p with random signs ε (wild bootstrap, Chwialkowski, Strathmann & Gretton 2016).
+    k = (1 + ‖x − y‖²/h²)^−½, which detects any difference of laws; h is the median distance. If the law is p, V has the
+    law of n⁻² Σ ε_i ε_j k_p with random signs ε (wild bootstrap, Chwialkowski, Strathmann & Gretton 2016).
     """
     count, dim = draws.shape
     apart = draws[:, None] - draws[None]
     squared = (apart**2).sum(axis=-1)
     scale = np.median(squared[np.triu_indices(count, 1)])
     base = 1 + squared / scale
-    # ∇k = −(x − y)/h² base^−³ᐟ², ∇′k its opposite.
+    # ∇k = −(x − y)/h² base^−³ᐟ², and ∇′k = −∇k.
     across = np.einsum("id,ijd->ij", scores, apart)
     slope = (across + across.T) * base**-1.5 / scale
     divergence = dim * base**-1.5 / scale - 3 * squared * base**-2.5 / scale**2
@@ -84,7 +85,7 @@ def stein_p_value(draws: np.ndarray, scores: np.ndarray, seed: int = 0) -> float
 
 
 def wasserstein_p_value(draws: np.ndarray, law: GridLaw, seed: int = 0) -> float:
-    """W1 = ∫|F⁻¹ − G⁻¹| between draws (n,) and a one-dimensional law, against that of as many exact draws of it."""
+    """Test by W1 = ∫|F⁻¹ − G⁻¹| between draws (n,) and a one-dimensional law, compared with W1 of n exact draws."""
     cumulative, upper_edges = np.cumsum(law.mass), law.axes[0] + (law.axes[0][1] - law.axes[0][0]) / 2
     exact = np.interp((np.arange(len(draws)) + 0.5) / len(draws), cumulative, upper_edges)
     null = np.abs(np.interp(_sorted_uniforms(len(draws), seed), cumulative, upper_edges) - exact).mean(axis=1)
@@ -93,12 +94,12 @@ def wasserstein_p_value(draws: np.ndarray, law: GridLaw, seed: int = 0) -> float
 
 @lru_cache(maxsize=1)
 def _sorted_uniforms(count: int, seed: int) -> np.ndarray:
-    """(REPEATS, count), the same for every law."""
+    """Sorted uniform numbers (REPEATS, count), the same for every law."""
     return np.sort(np.random.default_rng(seed).random((REPEATS, count)), axis=1)
 
 
 def variation_p_value(draws: np.ndarray, law: GridLaw, seed: int = 0, bins: int = 16) -> float:
-    """Total variation between draws (n,) and a law on bins of equal probability, against that of exact draws."""
+    """Test by the total variation between draws (n,) and a law on equally likely bins, compared with exact draws."""
     cumulative, upper_edges = np.cumsum(law.mass), law.axes[0] + (law.axes[0][1] - law.axes[0][0]) / 2
     inner = np.interp(np.arange(1, bins) / bins, cumulative, upper_edges)
     counts = np.bincount(np.searchsorted(inner, draws), minlength=bins)

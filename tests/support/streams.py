@@ -1,4 +1,4 @@
-"""Streams that only tests need: the assumptions of the paper's remarks made true, one by one."""
+"""Streams that only tests need: each fulfils the assumption of one of the paper's remarks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,14 @@ __all__ = ["CorrelatedNoise", "wandering"]
 class CorrelatedNoise:
     """A reward with the AR(1) gradient noise ξ_k = ρ ξ_{k−1} + √(1−ρ²) z_k, for rewards whose ξ is Gaussian.
 
-    Its law at one step is the same, and so is the limit.
+    The law of ξ_k at a single step is that of the reward's own noise, so the limit is the same.
+
+    Attributes
+    ----------
+    reward
+        The reward.
+    correlation
+        ρ.
     """
 
     reward: Reward
@@ -55,7 +62,17 @@ class CorrelatedNoise:
 
 
 def wandering(reward: Reward, transition: Callable[[Array, Array], Array], start: Any) -> Stream:
-    """θ_k from an ergodic Markov chain, θ_{k+1} = transition(θ_k, z_k) with z_k ~ N(0, I), one per chain."""
+    """A stream of θ_k from an ergodic Markov chain, θ_{k+1} = transition(θ_k, z_k) with z_k ~ N(0, I), one per chain.
+
+    Parameters
+    ----------
+    reward
+        The reward whose gradients are observed.
+    transition
+        The map (θ, z) → next θ.
+    start
+        θ_0.
+    """
 
     def init(data: Any, key: Array, lanes: int) -> tuple[Array, Any]:
         place = jnp.broadcast_to(jnp.asarray(start, jnp.float32)[:, None], (reward.dim, lanes))

@@ -1,1 +1,1 @@
-"""When did the reward jump? A statistic, what to expect, and a watch that compares the two."""
+"""Jumps of the reward: the test for one, the prediction of gradients that it needs, and detectors."""

@@ -1,9 +1,8 @@
-"""∇R̂ of a small fit: what gradients are expected to be, for noticing when they are not.
+"""e = g − ∇R̂(θ): residuals of a small fit that predicts gradients, to notice when they change.
 
-It is made anew often and from few rows, so it is a quadratic, and from some hundred rows on, in up to three dimensions,
-a quadratic with a few cosines. How far gradients are from what is expected is measured on rows that the cosines were
-not made from: rows are cut into stretches, and each is predicted from the others, so that new agents count as new once
-a stretch is longer than an agent.
+It is refitted often and from few rows: a quadratic, plus a few cosines from 250 rows on in up to three dimensions.
+Each row is predicted without itself: rows are cut into stretches, and each stretch is predicted from others. If a
+stretch is longer than the rows of an agent, residuals are as large as those of new agents.
 """
 
 from contextlib import suppress
@@ -12,29 +11,38 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from onlooker.fit.cosine_potential import CosinePotential, begin_cosine_potential
+from onlooker.fit.jumps.settings import SETTINGS
 from onlooker.fit.quadratic import Quadratic, fit_quadratic
 
 __all__ = ["Expected", "Field", "Parabola", "fit_expected"]
 
-# Cosines per axis, by dimension.
-ORDERS = {1: 24, 2: 12, 3: 6}
-# Rows from which there are any.
-FEWEST = 250
-# Stretches of rows are dealt out to so many folds, each of which gets as many. This is cross-validation, in which every
-# row is predicted once: another idea than holding some out for good (`data.splits`).
-FOLDS = 5
-
 
 class Field(Protocol):
-    """What predicts gradients at points (n, dim), and says where it can."""
+    """A prediction of gradients, valid where it is explored."""
 
-    def gradient(self, points: np.ndarray) -> np.ndarray: ...
+    def gradient(self, points: np.ndarray) -> np.ndarray:
+        """The predicted gradients at points (n, dim)."""
+        ...
 
-    def explored(self, points: np.ndarray) -> np.ndarray: ...
+    def explored(self, points: np.ndarray) -> np.ndarray:
+        """Mask (n,) of the points at which the prediction is valid."""
+        ...
 
 
 class Parabola(NamedTuple):
-    """A quadratic in units of the points' spread, between the outermost of them."""
+    """A quadratic, within the bounding box of the points that it was fitted to.
+
+    Attributes
+    ----------
+    spread
+        Standard deviation of the points, the unit of the quadratic's coordinates.
+    quadratic
+        The quadratic.
+    low
+        Lower corner of the box.
+    high
+        Upper corner of the box.
+    """
 
     spread: np.ndarray
     quadratic: Quadratic
@@ -45,7 +53,7 @@ class Parabola(NamedTuple):
         return self.quadratic.gradient(points / self.spread) / self.spread
 
     def explored(self, points: np.ndarray) -> np.ndarray:
-        """Where it is believed."""
+        """Mask (n,) of the points in the box."""
         return np.all((points >= self.low) & (points <= self.high), axis=1)
 
 
@@ -55,9 +63,9 @@ class Expected(NamedTuple):
     Attributes
     ----------
     fit
-        Made from the rows, a part of them to choose how.
+        The fit to all rows; the last fold chose its settings.
     residuals
-        (n, dim): what each of them leaves of the gradient when it is predicted from others.
+        (n, dim): each row's gradient minus its prediction from other rows.
     """
 
     fit: Parabola | CosinePotential
@@ -65,12 +73,13 @@ class Expected(NamedTuple):
 
 
 def fit_expected(points: np.ndarray, gradients: np.ndarray) -> Expected:
-    """From rows (n, dim), in the order in which they came."""
+    """Fit points and gradients (n, dim), in the order in which they were observed."""
     count, dim = points.shape
-    fold = np.arange(count) * FOLDS**2 // count % FOLDS
+    # Each fold has as many stretches as there are folds.
+    fold = np.arange(count) * SETTINGS.folds**2 // count % SETTINGS.folds
     spread = points.std(axis=0)
-    if dim in ORDERS and count >= FEWEST and spread.all():
-        # Rows too scattered to say where they are, or nearly free of noise and all alike.
+    if dim in SETTINGS.orders and count >= SETTINGS.cosines_from and spread.all():
+        # Cosines fail if points are too scattered to have a support, or nearly equal and almost without noise.
         with suppress(ValueError, np.linalg.LinAlgError):
             return _smooth(points, gradients, fold)
     return _parabola(points, gradients, fold, np.where(spread > 0, spread, 1.0))
@@ -84,19 +93,20 @@ def _parabola(points: np.ndarray, gradients: np.ndarray, fold: np.ndarray, sprea
         quadratic, _ = fit_quadratic(scaled[rows], slopes[rows], scaled[held], slopes[held])
         return Parabola(spread, quadratic, points.min(axis=0), points.max(axis=0))
 
-    for number in range(FOLDS):
-        own, next_ = fold == number, fold == (number + 1) % FOLDS
+    for number in range(SETTINGS.folds):
+        own, next_ = fold == number, fold == (number + 1) % SETTINGS.folds
         residuals[own] = gradients[own] - fitted(~own & ~next_, next_).gradient(points[own])
-    last = fold == FOLDS - 1
+    last = fold == SETTINGS.folds - 1
     return Expected(fitted(~last, last), residuals)
 
 
 def _smooth(points: np.ndarray, gradients: np.ndarray, fold: np.ndarray) -> Expected:
-    sums = begin_cosine_potential(points, gradients, fold == FOLDS - 1, order=ORDERS[points.shape[1]])
-    sums.add(points, gradients, fold == FOLDS - 1)
+    last = fold == SETTINGS.folds - 1
+    sums = begin_cosine_potential(points, gradients, last, order=SETTINGS.orders[points.shape[1]])
+    sums.add(points, gradients, last)
     fit = sums.fit()
     residuals = np.empty_like(gradients)
-    for number in range(FOLDS):
+    for number in range(SETTINGS.folds):
         own = fold == number
         residuals[own] = gradients[own] - fit.without(points[own], gradients[own]).gradient(points[own])
     return Expected(fit, residuals)

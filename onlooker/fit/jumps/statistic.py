@@ -1,20 +1,20 @@
-"""Has the reward jumped? ‖Σ_{last w} (s − s̄)‖² of the scores s of what the gradients leave unexplained, for many w.
+"""T² = ‖Σ_{last w} (s − s̄)‖² / (w(1 + w/n)κ_w): a test for a jump of the reward, for many window lengths w.
 
-When R changes by b·z + ½zᵀHz, the residual e = g − ∇R̂(θ) of the gradients predicted so far gets the mean b + Hz, and
-the scores e_i, z_i e_i and z_i e_j + z_j e_i get one too (z are the points in units of their spread). Whitened by
-their covariance over rows before, the sum of the last w of them, squared, over w(1 + w/n)κ_w is Hotelling's T² when
-nothing has changed: n is the number of rows before, whose mean s̄ is uncertain as well, and κ_w ≥ 1 by how much more
-sums of w rows really vary there. An alarm is a T² that chance exceeds with the probability asked for. This is the
-window-limited generalised likelihood ratio of Willsky & Jones (1976): unlike Page–Hinkley or CUSUM it needs not be told
-how large a jump is, nor of which gradient.
+When R changes by b·z + ½zᵀHz, the residual e = g − ∇R̂(θ) of the predicted gradient gets the mean b + Hz, where z is the
+point in units of the spread. Then the scores e_i, z_i e_i and z_i e_j + z_j e_i get a mean as well. The scores s are
+whitened by their covariance over n earlier rows, and s̄ is their mean there. While nothing changes, T² follows
+Hotelling's law: the factor 1 + w/n accounts for the error of s̄, and κ_w ≥ 1 is the variance of sums of w rows relative
+to that of independent rows. An alarm is raised if T² exceeds the value that chance exceeds with the given probability.
+This is the window-limited generalised likelihood ratio of Willsky & Jones (1976). Unlike Page–Hinkley or CUSUM, it does
+not need to know the size of the jump, nor which gradient changes.
 
-T² must also be too large by the variance of the last w scores among themselves, which is larger than usual where
-learners that have just begun, far from the others, come in a row.
+T² must also be significant relative to the variance of the last w scores about their own mean. This variance is larger
+than usual where learners that have just begun, far from the others, follow one another.
 
-Consecutive rows of one agent are one place seen many times; where rows are alike over a stretch, w counts such
-stretches. Whitened scores longer than √p + ½ are shortened to that: no row and no agent, however odd, raises an alarm
-alone. A change of R that no quadratic resembles has no mean score, and is not seen; nor,
-above three dimensions, one of mixed curvatures alone.
+Consecutive rows of one agent are nearly copies of each other. If rows are correlated, several consecutive ones count as
+one unit, and w is a number of units. Whitened scores longer than √p + ½ are clipped to that length, so no single row
+and no single agent raises an alarm. A change of R that is orthogonal to all quadratics has no mean score and is not
+detected; nor, above three dimensions, is one of mixed curvatures alone.
 """
 
 from dataclasses import dataclass
@@ -23,26 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import betaincinv
 
-__all__ = ["WINDOWS", "Jump", "JumpTest", "correlation_times", "score_count"]
+from onlooker.fit.jumps.settings import SETTINGS
 
-# How many of the last rows are summed.
-WINDOWS = 2 ** np.arange(4, 11)
-# Sums of w rows vary by κ_w, measured on so many of them at least.
-FEWEST_SUMS = 32
-# Autocorrelations below so many standard errors are chance.
-CHANCE = 4.0
-# Rows farther out, in medians, count as that far when the scale of the scores is set. Nothing is left out by it: rows
-# that should be are, before, by `data.quality.usual_rows`.
-FARTHEST = 30.0
-# How far beyond √p a whitened score may reach.
-REACH = 0.5
-# What is left, at the least, of the deviation of scores when long ones are shortened: wilder ones count for less.
-SHORTENED = 0.5
-ROUNDING = 1e-3
-# Changes of the gradients by less than this share of them are left to the fit.
-TOLERANCE = 0.05
-# All pairs of coordinates have a score up to this dimension, above it each coordinate its own.
-PAIRS_UP_TO = 3
+__all__ = ["Jump", "JumpTest", "correlation_times", "score_count"]
 
 
 class Jump(NamedTuple):
@@ -51,11 +34,13 @@ class Jump(NamedTuple):
     Attributes
     ----------
     at
-        How many observations came before it, as far as can be told.
+        Estimated number of observations before the jump.
     found
-        How many had been seen when it was noticed.
+        Number of observations when it was detected.
     statistic
-        T², and the threshold it exceeded.
+        T² at that time.
+    threshold
+        The threshold that T² exceeded.
     """
 
     at: int
@@ -66,25 +51,34 @@ class Jump(NamedTuple):
 
 @dataclass
 class JumpTest:
-    """Watches rows one after the other, against others that came before.
+    """Tests new rows, one after the other, against earlier rows.
 
     Attributes
     ----------
-    centre, spread
-        Of the points before.
+    centre
+        Mean of the earlier points.
+    spread
+        Standard deviation of the earlier points.
     unit
-        How many rows are one unit: those alike.
-    first, mean, second
-        Units of scores are whitened, shortened, and whitened again about their mean.
-    windows, divisors, own_thresholds
-        How many of the last units are summed, what divides the square of their sum, and how large T² must be by their
-        own variance.
+        Number of consecutive, correlated rows that count as one unit.
+    first
+        Matrix that whitens the scores of a unit, which are then clipped.
+    mean
+        Mean of the clipped scores.
+    second
+        Matrix that whitens the clipped scores about their mean.
+    windows
+        Window lengths, in units.
+    divisors
+        w(1 + w/n)κ_w for each window.
+    own_thresholds
+        Thresholds of T² relative to the variance within each window.
     threshold
-        Of T².
+        Threshold of T².
     pending
-        Rows of a unit that is not complete, with how much of it each is.
+        Scores of the rows of an incomplete unit; the last column is each row's share of the unit, or 0.
     sums
-        Of the last units, cumulative.
+        Cumulative sums of the last units.
     statistic
         T² at the last alarm.
     """
@@ -107,16 +101,18 @@ class JumpTest:
     def against(
         cls, points: np.ndarray, residuals: np.ndarray, gradients: np.ndarray, false_alarms: float
     ) -> "JumpTest":
-        """A test that has seen nothing yet.
+        """A test against earlier rows, before any new row.
 
         Parameters
         ----------
-        points, residuals
-            (n, dim): the rows before, and what a prediction that does not know them left of their gradients.
+        points
+            (n, dim): the earlier points.
+        residuals
+            (n, dim): their gradients minus a prediction that was made without them.
         gradients
-            (n, dim): these themselves; what is small beside them is not tested.
+            (n, dim): their gradients, which set the size of the smallest change that is tested.
         false_alarms
-            With which probability, per row, chance may raise an alarm; nearly so for residuals that are not normal.
+            False-alarm probability per row; approximate if residuals are not normal.
         """
         centre, spread = points.mean(axis=0), points.std(axis=0)
         spread = np.where(spread > 0, spread, 1.0)
@@ -124,18 +120,19 @@ class JumpTest:
         unit = 1 << int(np.log2(run))
         sums = _block_sums(_scores((points - centre) / spread, residuals * spread), unit)
         size_of_gradients = float(np.sqrt(np.median(np.mean((gradients * spread) ** 2, axis=1))))
-        first = _whitener(_tamed(sums), TOLERANCE * size_of_gradients * unit)
-        short = _shorten(sums @ first)
-        mean = short.mean(axis=0)
-        second = _whitener(short - mean, SHORTENED)
-        before = (short - mean) @ second
+        first = _whitener(_bounded(sums), SETTINGS.tolerance * size_of_gradients * unit)
+        clipped = _clipped(sums @ first)
+        mean = clipped.mean(axis=0)
+        second = _whitener(clipped - mean, SETTINGS.least_deviation)
+        before = (clipped - mean) @ second
         count, size = before.shape
-        windows = WINDOWS[np.maximum(count, 2 * WINDOWS[0]) >= 2 * WINDOWS]
+        windows = np.array(SETTINGS.windows)
+        windows = windows[np.maximum(count, 2 * windows[0]) >= 2 * windows]
         divisors = windows * (1 + windows / count) * _excess(before, windows, together / run)
         freedom = count - size
         chance = min(unit * false_alarms / len(windows), 0.5)
         threshold = float(size * (count - 1) / freedom * _f_above(chance, size, freedom))
-        # The same by the variance that the last w units have among themselves.
+        # The same relative to the variance of the last w units about their own mean.
         rest = np.maximum(windows - size, 1)
         own_thresholds = size * (windows - 1) / rest * _f_above(chance, size, rest)
         pending, nothing = np.zeros((0, size + 1)), np.zeros((1, size))
@@ -144,26 +141,35 @@ class JumpTest:
         )
 
     def update(self, points: np.ndarray, residuals: np.ndarray, known: np.ndarray) -> int | None:
-        """The next rows (n, dim); the first one at which there is an alarm, if any: later ones are not taken in.
+        """Test the next rows; return the index of the row that raises an alarm, or None.
 
-        Rows that are not ``known``, where nothing can be predicted, say nothing.
+        Rows after an alarm are ignored.
+
+        Parameters
+        ----------
+        points
+            (n, dim): the points.
+        residuals
+            (n, dim): their gradients minus the prediction.
+        known
+            (n,): whether gradients can be predicted at the point; other rows count as unchanged.
         """
         scores = _scores((points - self.centre) / self.spread, residuals * self.spread)
         scores = np.where(known[:, None], scores, 0)
         begun = len(self.pending)
-        # The last column says how much of a unit is known.
+        # The last column is the share of a unit that is known.
         rows = np.concatenate([self.pending, np.column_stack([scores, known / self.unit])])
         self.pending = rows[len(rows) // self.unit * self.unit :]
         units = _block_sums(rows, self.unit)
-        short = _shorten(units[:, :-1] @ self.first)
-        alarm = self._add((short - units[:, -1:] * self.mean) @ self.second)
+        clipped = _clipped(units[:, :-1] @ self.first)
+        alarm = self._add((clipped - units[:, -1:] * self.mean) @ self.second)
         if alarm is None:
             return None
         self.pending = rows[:0]
         return (alarm + 1) * self.unit - 1 - begun
 
     def _add(self, units: np.ndarray) -> int | None:
-        """Whitened units; the first one at which there is an alarm, if any."""
+        """Add whitened units; return the index of the unit that raises an alarm, or None."""
         past = len(self.sums)
         sums = np.concatenate([self.sums, self.sums[-1] + np.cumsum(units, axis=0)])
         alarm: int | None = None
@@ -180,13 +186,13 @@ class JumpTest:
         if alarm is not None:
             sums = sums[: past + alarm + 1]
         keep = sums[-int(self.windows[-1]) - 1 :]
-        # Counted from the oldest sum that is kept: they never grow.
+        # Sums start at the oldest unit that is kept, so they do not grow with the number of rows.
         self.sums = keep - keep[0]
         return alarm
 
     def locate(self) -> tuple[int, float]:
-        """After an alarm: how many of the last rows came after the jump, most likely, and T²."""
-        # The likeliest time of a change of mean among the units kept, by the same statistic for any width.
+        """After an alarm: the most likely number of rows since the jump, and T²."""
+        # The time of a change of mean at which the same statistic is largest, over windows of any length.
         widths = np.arange(1, len(self.sums))
         divisors = np.interp(widths, self.windows, self.divisors / self.windows) * widths
         apart = self.sums[-1] - self.sums[-2::-1]
@@ -195,10 +201,10 @@ class JumpTest:
 
 
 def _scores(scaled: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """e_i, z_i e_i and, in few dimensions, z_i e_j + z_j e_i, of points z and residuals e in units of the spread."""
+    """e_i, z_i e_i and, in few dimensions, z_i e_j + z_j e_i for points z and residuals e in units of the spread."""
     dim = slopes.shape[1]
     columns = [slopes, scaled * slopes]
-    if dim <= PAIRS_UP_TO:
+    if dim <= SETTINGS.pairs_up_to:
         columns += [
             (scaled[:, one] * slopes[:, other] + scaled[:, other] * slopes[:, one])[:, None]
             for one in range(dim)
@@ -208,80 +214,81 @@ def _scores(scaled: np.ndarray, slopes: np.ndarray) -> np.ndarray:
 
 
 def score_count(dim: int) -> int:
-    """p."""
-    return 2 * dim + (dim * (dim - 1) // 2 if dim <= PAIRS_UP_TO else 0)
+    """The number p of scores."""
+    return 2 * dim + (dim * (dim - 1) // 2 if dim <= SETTINGS.pairs_up_to else 0)
 
 
 def correlation_times(points: np.ndarray) -> tuple[float, float]:
-    """τ = 1 + 2Σρ_k of rows (n, dim), worth n/τ independent ones; and the same up to the first lag without correlation.
+    """τ = 1 + 2Σρ_k of points (n, dim), over all lags k and over those before the first without correlation.
 
-    Agents one after the other have both; agents that take turns are alike at long lags only, and consecutive rows of
-    theirs are as good as independent.
+    The rows are worth n/τ independent ones. If agents follow one another, both times are long. If agents take turns,
+    only the first is: consecutive rows belong to different agents and are nearly independent.
     """
     count = len(points)
     spread = points.std(axis=0)
     scaled = (points - points.mean(axis=0))[:, spread > 0] / spread[spread > 0]
     power = np.abs(np.fft.rfft(scaled, 2 * count, axis=0)) ** 2
     correlation = np.fft.irfft(power, axis=0)[1 : count // 2] / count
-    unbroken = np.cumprod(correlation > CHANCE / np.sqrt(count), axis=0) * correlation
+    unbroken = np.cumprod(correlation > SETTINGS.correlation_errors / np.sqrt(count), axis=0) * correlation
     run = 1 + 2 * float(unbroken.sum(axis=0).max(initial=0))
     # The standard error of an autocorrelation is that of a mean of count/run independent products.
-    correlation[np.abs(correlation) < CHANCE * np.sqrt(run / count)] = 0
+    correlation[np.abs(correlation) < SETTINGS.correlation_errors * np.sqrt(run / count)] = 0
     return max(run, 1 + 2 * float(correlation.sum(axis=0).max(initial=0))), run
 
 
 def _block_sums(rows: np.ndarray, width: int) -> np.ndarray:
-    """Sums of so many rows each, none in two."""
+    """Sums of consecutive blocks of ``width`` rows; an incomplete last block is left out."""
     sums = len(rows) // width
     return rows[: sums * width].reshape(sums, width, rows.shape[1]).sum(axis=1)
 
 
-def _shorten(whitened: np.ndarray) -> np.ndarray:
+def _clipped(whitened: np.ndarray) -> np.ndarray:
+    """Whitened scores (n, p), none of them longer than √p + reach."""
     length = np.sqrt(np.einsum("np,np->n", whitened, whitened))
-    longest = np.sqrt(whitened.shape[1]) + REACH
+    longest = np.sqrt(whitened.shape[1]) + SETTINGS.reach
     return whitened * np.minimum(1, longest / np.maximum(length, longest))[:, None]
 
 
-def _tamed(rows: np.ndarray) -> np.ndarray:
-    """Rows no longer than FARTHEST in units of the columns' medians: a few wild ones do not set the scale."""
+def _bounded(rows: np.ndarray) -> np.ndarray:
+    """Rows with a length of at most ``farthest`` medians of the columns, so that a few do not set the scale."""
     middle = np.median(np.abs(rows), axis=0)
     scale = np.where(middle > 0, middle, rows.std(axis=0))
     length = np.sqrt(np.mean((rows / np.where(scale > 0, scale, 1.0)) ** 2, axis=1))
-    return rows * np.minimum(1, FARTHEST / np.maximum(length, FARTHEST))[:, None]
+    return rows * np.minimum(1, SETTINGS.farthest / np.maximum(length, SETTINGS.farthest))[:, None]
 
 
 def _whitener(rows: np.ndarray, floor: float) -> np.ndarray:
-    """W with (rows W) of covariance I; no direction has a deviation below the floor."""
+    """The matrix W for which (rows W) have covariance I; standard deviations below ``floor`` count as ``floor``."""
     variances, axes = np.linalg.eigh(rows.T @ rows / len(rows))
     return axes / np.sqrt(np.maximum(variances, max(floor, 1e-150) ** 2))
 
 
 def _own_hotelling(units: np.ndarray) -> float:
-    """T² of the mean of units (w, p) by their own covariance."""
+    """T² of the mean of units (w, p), relative to their own covariance."""
     mean = units.mean(axis=0)
     covariance = np.atleast_2d(np.cov(units.T))
-    # Units that are all shortened alike have no variance left.
-    covariance += ROUNDING * np.eye(len(mean))
+    # Units that are all clipped to the same score have no variance.
+    covariance += SETTINGS.rounding * np.eye(len(mean))
     return float(len(units) * mean @ np.linalg.solve(covariance, mean))
 
 
 def _excess(before: np.ndarray, windows: np.ndarray, most: float) -> np.ndarray:
-    """κ_w ≥ 1: the variance of sums of w units over that of independent ones.
+    """κ_w ≥ 1 for each window: the variance of sums of w units relative to that of independent units.
 
-    Where there are too few sums to tell, it grows with w up to that of the points themselves.
+    If there are too few sums to estimate it, it is taken to grow in proportion to w, up to ``most``.
     """
     count = len(before)
-    found = [1.0]
-    for width, before_it in zip(windows, (windows[0], *windows[:-1]), strict=True):
-        if count // width >= FEWEST_SUMS:
+    excess = [1.0]
+    for width, shorter in zip(windows, (windows[0], *windows[:-1]), strict=True):
+        if count // width >= SETTINGS.fewest_sums:
             blocks = _block_sums(before, width)
-            found.append(max(found[-1], float((blocks**2).mean()) / width / (1 - width / count)))
+            excess.append(max(excess[-1], float((blocks**2).mean()) / width / (1 - width / count)))
         else:
-            found.append(max(found[-1], min(found[-1] * width / before_it, most)))
-    return np.array(found[1:])
+            excess.append(max(excess[-1], min(excess[-1] * width / shorter, most)))
+    return np.array(excess[1:])
 
 
 def _f_above(chance: float, size: int, freedom: Any) -> Any:
-    """What an F variable exceeds with this chance. Of scipy.special: scipy.stats takes a second to import."""
+    """The value that an F variable exceeds with this chance. By scipy.special: scipy.stats takes a second to import."""
     share = betaincinv(freedom / 2, size / 2, chance)
     return freedom * (1 - share) / (size * share)

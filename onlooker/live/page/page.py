@@ -54,7 +54,21 @@ STOPPED = "Onlooker has stopped or cannot be reached. This page shows its last e
 
 @dataclass(frozen=True)
 class Drawing:
-    """The data of all figures, for one look and one choice of coordinates."""
+    """The data of all figures, for one look and one choice of coordinates.
+
+    Attributes
+    ----------
+    map
+        R̂ or its standard error over two coordinates; None in one dimension.
+    truth
+        The true reward on the same grid; None if it is unknown or standard errors are shown.
+    curve
+        R̂ along the horizontal coordinate.
+    strip
+        R̂ over time along the same coordinate; None before the first look.
+    intervals
+        Quantiles of the coordinates; None in up to two dimensions.
+    """
 
     map: Map | None
     truth: Map | None
@@ -176,7 +190,15 @@ class Page:
 
 
 class Controls:
-    """The buttons, menus and figures for a reward of ``len(coordinates)`` dimensions."""
+    """The buttons, menus and figures.
+
+    Parameters
+    ----------
+    coordinates
+        Names of the reward's coordinates.
+    known_truth
+        Whether the true reward is known and shown, too.
+    """
 
     def __init__(self, coordinates: list[str], known_truth: bool) -> None:
         dim = self.dim = len(coordinates)

@@ -37,7 +37,17 @@ MOST_STRIPS, MOST_INTERVALS = 16, 60
 
 
 class Map(NamedTuple):
-    """Values (vertical, horizontal) on a grid; nan where no learner was."""
+    """Values on a grid over two coordinates.
+
+    Attributes
+    ----------
+    horizontal
+        Grid points of the horizontal axis.
+    vertical
+        Grid points of the vertical axis.
+    values
+        (vertical, horizontal): the values; nan where no learner was.
+    """
 
     horizontal: np.ndarray
     vertical: np.ndarray
@@ -45,7 +55,17 @@ class Map(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """R̂ − max R̂ along a coordinate, and its standard error."""
+    """R̂ − max R̂ along a coordinate.
+
+    Attributes
+    ----------
+    along
+        Grid points of the coordinate.
+    values
+        R̂ − max R̂; nan where no learner was.
+    errors
+        Standard error of R̂.
+    """
 
     along: np.ndarray
     values: np.ndarray
@@ -53,7 +73,17 @@ class Curve(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """5 % and 95 % quantiles of coordinates: of exp(R̂), and of the learners' points."""
+    """Quantiles of coordinates.
+
+    Attributes
+    ----------
+    coordinates
+        Indices of the coordinates.
+    found
+        (2, coordinates): the 5 % and 95 % quantiles of exp(R̂).
+    seen
+        (2, coordinates): the same quantiles of the learners' points.
+    """
 
     coordinates: np.ndarray
     found: np.ndarray
@@ -61,7 +91,21 @@ class Intervals(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """R̂ over time along a coordinate: values (places, columns), with the ranges of observations and of places."""
+    """R̂ over time along a coordinate.
+
+    Attributes
+    ----------
+    observations
+        Range of the number of observations, from the first to the last column.
+    places
+        Range of the coordinate, from the first to the last row.
+    values
+        (places, columns): R̂ − max R̂; nan where no learner was.
+    moments
+        Number of observations at each look.
+    summits
+        The summit's coordinate at each look.
+    """
 
     observations: tuple[float, float]
     places: tuple[float, float]
@@ -135,7 +179,19 @@ def crowd_at(place: np.ndarray, points: np.ndarray) -> float:
 
 
 class Moment(NamedTuple):
-    """R̂ after ``seen`` observations, along each coordinate of the box, through the summit at that time."""
+    """R̂ at one look.
+
+    Attributes
+    ----------
+    seen
+        Number of observations at that time.
+    box
+        (2, dim): bounds of the figures.
+    summit
+        (dim,): the summit.
+    curves
+        R̂ − max R̂ along each coordinate of the box, through the summit.
+    """
 
     seen: int
     box: np.ndarray
@@ -150,6 +206,7 @@ class History:
     _moments: list[Moment] = field(default_factory=list)
 
     def add(self, seen: int, result: Reconstruction, box: np.ndarray, summit: np.ndarray) -> None:
+        """Add a look after ``seen`` observations."""
         strips = range(min(result.dim, MOST_STRIPS))
         curves = [_below(result, _line(axis, box, summit), summit) for axis in strips]
         moments = [*self._moments, Moment(seen, box, summit, curves)]
