@@ -110,6 +110,7 @@ _OLD_MODULES = {
     "check": "core.settings",
     "checks": "testing",
     "coordinates": "core.policies",
+    "jump_watch": "fit.jumps.watch",
     "learners.agents": "simulation.agents",
     "learners.cmdp": "simulation.cmdp",
     "learners.mixture": "simulation.mixture",
@@ -117,6 +118,7 @@ _OLD_MODULES = {
     "learners.reward": "simulation.reward",
     "learners.switching": "simulation.switching",
     "live.report": "reconstruction.report",
+    "observer": "live.observer",
     "observe.log": "data.log.reader",
     "observe.observation": "data.observations",
     "observe.projection": "data.projection",
@@ -128,6 +130,7 @@ _OLD_MODULES = {
     "reward.distances": "core.distances",
     "reward.estimate": "fit.grid_reward",
     "reward.over_time": "engine.over_time",
+    "warning": "core.messages",
 }
 
 

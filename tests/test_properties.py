@@ -246,7 +246,7 @@ def test_any_rows_that_are_not_finite_are_rejected_and_counted(recording, rows):
                 onlooker.read_log(folder)
             return
         seen = onlooker.read_log(folder)
-    assert seen.refused == np.count_nonzero(~finite)
+    assert seen.rejected == np.count_nonzero(~finite)
     assert alike(seen.points, points[finite])
     assert alike(seen.gradients, gradients[finite])
     kept = None if agents is None else [name for name, good in zip(agents, finite, strict=True) if good]
@@ -275,7 +275,7 @@ def test_all_formats_hold_the_same_rows(recording):
             onlooker.read_log(folder / name) for name in ("shards", "log.npz", "small.npz", "log.parquet", "log.csv")
         ]
     for seen in others:
-        assert seen.refused == whole.refused
+        assert seen.rejected == whole.rejected
         assert alike(seen.points, whole.points)
         assert alike(seen.gradients, whole.gradients)
         assert agents is None or in_order(seen.agents.tolist()) == in_order(whole.agents.tolist())
@@ -359,7 +359,7 @@ def test_an_observer_knows_the_same_however_rows_come(dim, forgetting, named, se
                     points[first:last], gradients[first:last], None if agents is None else agents[first:last]
                 )
     assert packed(pack(cut)) == packed(pack(whole))
-    assert cut.refused == np.count_nonzero(np.isnan(gradients).any(axis=1))
+    assert cut.rejected == np.count_nonzero(np.isnan(gradients).any(axis=1))
     assert [*cut.jumps] == [*whole.jumps]
 
 

@@ -1,11 +1,11 @@
-"""Accept the old names of renamed arguments for one release."""
+"""Accept the old names of renamed arguments and attributes for one release."""
 
 import functools
 import warnings
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["renamed"]
+__all__ = ["old_name", "renamed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,3 +46,10 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return accepting
 
     return wrap
+
+
+def old_name(owner: Any, old: str, new: str) -> Any:
+    """The attribute ``new`` of an object that was asked for its ``old`` name, with a DeprecationWarning."""
+    sentence = f"{type(owner).__name__}.{old} is now called {new}; the old name goes away in the next release."
+    warnings.warn(sentence, DeprecationWarning, stacklevel=3)
+    return getattr(owner, new)

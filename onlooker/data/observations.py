@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from onlooker.core.deprecated import renamed
+from onlooker.core.deprecated import old_name, renamed
 from onlooker.core.messages import Message
 from onlooker.core.settings import check_positive
 from onlooker.data.iterates import gradients_from_iterates
@@ -42,7 +42,7 @@ class Observations:
         (n,) the agent that made each row; ``None`` if unknown.
     times
         (n,) the time of each row; ``None`` if unknown.
-    refused
+    rejected
         Number of rows that were rejected because they contain a NaN or an infinity.
     warnings
         Messages about rejected rows and about the units of the gradients.
@@ -56,7 +56,7 @@ class Observations:
     gradients: np.ndarray
     agents: np.ndarray | None = None
     times: np.ndarray | None = None
-    refused: int = 0
+    rejected: int = 0
     warnings: tuple[Message, ...] = ()
     rows: np.ndarray | None = None
     agent_names: np.ndarray | None = None
@@ -67,6 +67,11 @@ class Observations:
     @property
     def dim(self) -> int:
         return self.points.shape[1]
+
+    @property
+    def refused(self) -> int:
+        """Deprecated: `rejected`."""
+        return old_name(self, "refused", "rejected")
 
 
 @renamed(optimiser="optimizer")
@@ -148,14 +153,14 @@ def observe(
             gradient_rows = -gradient_rows
 
     finite = usable_rows(point_rows, gradient_rows)
-    refused = int(np.count_nonzero(~finite))
-    if refused:
-        text = f"{refused} of {len(finite)} observations held a NaN or an infinity and were rejected."
-        warnings.append(Message("rows-rejected", text, {"rejected": refused, "rows": len(finite)}))
+    rejected = int(np.count_nonzero(~finite))
+    if rejected:
+        text = f"{rejected} of {len(finite)} observations held a NaN or an infinity and were rejected."
+        warnings.append(Message("rows-rejected", text, {"rejected": rejected, "rows": len(finite)}))
         point_rows, gradient_rows = point_rows[finite], gradient_rows[finite]
         agent_rows = None if agent_rows is None else agent_rows[finite]
         time_rows = None if time_rows is None else time_rows[finite]
-    return Observations(point_rows, gradient_rows, agent_rows, time_rows, refused, tuple(warnings))
+    return Observations(point_rows, gradient_rows, agent_rows, time_rows, rejected, tuple(warnings))
 
 
 def usable_rows(points: np.ndarray, gradients: np.ndarray) -> np.ndarray:

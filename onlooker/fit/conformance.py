@@ -78,7 +78,7 @@ def sums_of_parts_join(case: FitCase) -> None:
         sums.forget(0.5)
     case.added(both, late)
     joined = first.joined(second)
-    require(np.isclose(joined.count, both.count, rtol=1e-6), "joined sums have another count than the whole")
+    require(bool(np.isclose(joined.count, both.count, rtol=1e-6)), "joined sums have another count than the whole")
     require(case.apart(joined.fit(), both.fit()) < SAME, "joined sums have another fit than the whole")
 
 

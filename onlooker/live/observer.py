@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from onlooker.core.blas import one_thread
+from onlooker.core.deprecated import old_name
 from onlooker.core.forgetting import effective_count, weight_left
 from onlooker.core.messages import Message, deliver
 from onlooker.core.settings import as_places, check_whole
@@ -27,9 +28,9 @@ from onlooker.data.log.reader import Log, open_log
 from onlooker.data.log.tail import Batch, available, check_same_log
 from onlooker.data.observations import observe
 from onlooker.data.quality import Limits, usual_limits
-from onlooker.fit.jumps.detector import JumpDetector, OtherDetector
-from onlooker.fit.jumps.statistic import Jump
-from onlooker.fit.jumps.watch import JumpWatch, as_detector
+from onlooker.fit.jumps import Jump, JumpDetector, JumpWatch
+from onlooker.fit.jumps.detector import OtherDetector
+from onlooker.fit.jumps.watch import as_detector, shown
 from onlooker.fit.potential import Potential, kind_for
 from onlooker.fit.sums import FitKind, Sums
 from onlooker.live.rows import Block, Rows
@@ -71,7 +72,7 @@ class Observer:
 
     Attributes
     ----------
-    refused
+    rejected
         Number of observations rejected because they contain a NaN or an infinity.
     log
         Name of the log that was read; empty if there is none.
@@ -96,7 +97,7 @@ class Observer:
     seed: int = 0
     detector: InitVar[JumpDetector | None] = None
     method: InitVar[str | None] = None
-    refused: int = field(default=0, init=False)
+    rejected: int = field(default=0, init=False)
     log: str = field(default="", init=False)
     position: str = field(default="", init=False)
     torn: tuple[str, ...] = field(default=(), init=False)
@@ -172,11 +173,13 @@ class Observer:
         agents
             (n,): the agents' names, if they are known.
         """
+        if not np.size(points) and not np.size(gradients):
+            return
         new = observe(points, gradients, agents=agents)
         if new.dim != self.dim:
             raise ValueError(f"points has {new.dim} dimensions but the observer {self.dim}; give (n, {self.dim}).")
         with self._learning, one_thread():
-            self.refused += new.refused
+            self.rejected += new.rejected
             for block in self._rows.blocks(new):
                 with self._changing:
                     self._take(block)
@@ -316,33 +319,31 @@ class Observer:
         held = self._rows.take(block)
         self._since += count
         self._counted += count
-        self._watch.update(points, gradients)
-        if self._watch.jump_detected and self.forgetting == ADAPTIVE:
+        usual = np.ones(count, bool) if self._limits is None else self._limits.hold(points, gradients)
+        if shown(self._watch, points, gradients, usual) and self.forgetting == ADAPTIVE:
             self._since = self._rows.taken - self._watch.jumps[-1].at
             self._rows.recent.cut(self._since)
             self._counted = self._since
             self._sums, self._begun_with = None, 0
-        if not self._kind.streams:
-            return
         if self._sums is not None:
             left = weight_left(self._rate, np.arange(count, -1, -1.0))
             self._sums.forget(1 - left[0])
-            usual = np.ones(count, bool) if self._limits is None else self._limits.hold(points, gradients)
             self._sums.add(points[usual], gradients[usual], held[usual], left[1:][usual])
             self._sums.outside += float(left[1:][~usual].sum())
         if self._rows.taken % SETTINGS.first or self._since < self._kind.after_jump:
             return
         if self._outgrown() or self._doubled():
-            self._rows.settle(SETTINGS.first)
             recent = self._rows.recent
-            self._limits = usual_limits(recent.points, recent.gradients)
-            self._sums, self._begun_with = begin_sums(recent, self._limits, self.seed, self._rate), self._since
-            self._counted = len(recent)
+            self._limits, self._begun_with = usual_limits(recent.points, recent.gradients), self._since
+            if self._kind.streams:
+                self._rows.settle(SETTINGS.first)
+                self._sums, self._counted = begin_sums(recent, self._limits, self.seed, self._rate), len(recent)
 
     def _outgrown(self) -> bool:
-        """Whether there are no sums, or too many rows are outside their box."""
-        sums = self._sums
-        return sums is None or sums.outside > SETTINGS.most_outside * sums.count
+        """Whether sums are due and there are none, or too many rows are outside their box."""
+        if self._sums is None:
+            return self._kind.streams or self._limits is None
+        return self._sums.outside > SETTINGS.most_outside * self._sums.count
 
     def _doubled(self) -> bool:
         """Whether there are twice as many rows as when the sums began, and all of them are still kept."""
@@ -370,7 +371,7 @@ class Observer:
             warnings = [*about_log(self.torn), *about_jumps(watch, self.forgetting == ADAPTIVE, taken, *weights)]
             counts = {"observations": taken, "effective_observations": effective_count(*weights), "jumps": watch.count}
             recent, sums = self._rows.recent.copy(), deepcopy(self._sums)
-            return View(taken, self.refused, recent, sums, warnings, counts)
+            return View(taken, self.rejected, recent, sums, warnings, counts)
 
     def _check_enough(self) -> None:
         first = SETTINGS.first
@@ -396,3 +397,6 @@ class Observer:
     def _weights(self) -> tuple[float | None, int]:
         """The forgetting rate, and the number of observations that R̂ is based on."""
         return (self._rate, self._counted) if self._kind.streams else (None, len(self._rows.recent))
+
+
+Observer.refused = property(lambda self: old_name(self, "refused", "rejected"))  # type: ignore[attr-defined]

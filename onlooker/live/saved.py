@@ -51,7 +51,7 @@ def _restored(kind: "type[Observer]", arrays: dict[str, np.ndarray]) -> "Observe
     if sums := {name.removeprefix(SUMS): array for name, array in arrays.items() if name.startswith(SUMS)}:
         live._sums = unpack(live._kind.sums, sums)
     live._rows.check()
-    if min(live._since, live._counted, live._begun_with, live.refused) < 0:
+    if min(live._since, live._counted, live._begun_with, live.rejected) < 0:
         raise ValueError("its row counts are negative")
     return live
 
@@ -60,6 +60,7 @@ def _renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Fields of version 0.1 by their names of today; those of later versions are returned as they are."""
     if "_waiting/points" not in arrays:
         return arrays
+    arrays = {"rejected" if name == "refused" else name: array for name, array in arrays.items()}
     now: dict[str, Any] = {
         f"_rows/{name[1:]}" if name.split("/")[0] in MOVED else name: array for name, array in arrays.items()
     }

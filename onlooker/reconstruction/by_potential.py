@@ -49,7 +49,7 @@ def from_potential(
     low, high = np.quantile(potential.value(sample), [0.05, 0.95])
     diagnostics = {
         "observations": len(seen),
-        "refused": seen.refused,
+        "rejected": seen.rejected,
         "beta": options.beta,
         "held_out_error": potential.held_out_error,
         "quadratic_error": potential.quadratic_error,

@@ -116,7 +116,7 @@ def by_replay(seen: Observations, warnings: list[Message], options: Options) -> 
     diagnostics = {
         **rounds[-1].diagnostics,
         "observations": len(seen),
-        "refused": seen.refused,
+        "rejected": seen.rejected,
         "beta": options.beta,
         "step_size": learner.settings["step_size"],
         **numbers,

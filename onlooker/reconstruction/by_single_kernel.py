@@ -57,7 +57,7 @@ def by_single_kernel(method: str, seen: Observations, warnings: list[Message], o
     diagnostics = {
         **result.diagnostics,
         "observations": len(seen),
-        "refused": seen.refused,
+        "rejected": seen.rejected,
         **_numbers(result),
         **options.about,
     }

@@ -57,7 +57,7 @@ class Inspection:
 
 def inspect_log(log: Log, seen: Observations) -> Inspection:
     """Inspect a log and its observations."""
-    numbers: dict[str, Any] = {"observations": len(seen), "dimension": seen.dim, "refused": seen.refused}
+    numbers: dict[str, Any] = {"observations": len(seen), "dimension": seen.dim, "rejected": seen.rejected}
     numbers["torn_shards"] = len(log.torn)
     if seen.agents is not None:
         rows = np.unique(seen.agents, return_counts=True)[1]

@@ -116,12 +116,9 @@ def reconstruct(
     if isinstance(points, Observations):
         seen = points
     elif isinstance(points, str | os.PathLike | Log):
-        if any(given is not None for given in (gradients, agents, times)):
+        if any(part is not None for part in (gradients, agents, times)):
             raise ValueError("gradients, agents or times is given with a log, which has its own; leave them out.")
-        given = {"learning_rate": learning_rate, "optimizer": optimizer, "descent": descent or None}
-        if isinstance(points, Log) and any(value is not None for value in given.values()):
-            raise ValueError("learning_rate, optimizer or descent is given with an opened log; give it to open_log.")
-        seen = (points if isinstance(points, Log) else open_log(points, **given)).read()
+        seen = _read(points, learning_rate, optimizer, descent)
     else:
         seen = observe(
             points,
@@ -139,6 +136,15 @@ def reconstruct(
         result = _reconstructed(seen, method, options)
     deliver(result.warnings, strict=strict)
     return result
+
+
+def _read(log: Any, learning_rate: Any, optimizer: Optimizer | str | None, descent: bool) -> Observations:
+    """All observations of a log, given by its path or opened."""
+    if not isinstance(log, Log):
+        return open_log(log, learning_rate=learning_rate, optimizer=optimizer, descent=descent or None).read()
+    if learning_rate is not None or optimizer is not None or descent:
+        raise ValueError("learning_rate, optimizer or descent is given with an opened log; give it to open_log.")
+    return log.read()
 
 
 def _reconstructed(seen: Observations, method: str, options: Options) -> Reconstruction:

@@ -46,7 +46,7 @@ MOST_COORDINATES = 12
 MOST_CHARACTERS = 200
 MEANING = {
     "observations": "number of observations used",
-    "refused": "observations rejected because they contain a NaN or infinity",
+    "rejected": "observations rejected because they contain a NaN or infinity",
     "beta": "β: samples are of exp(βR̂)",
     "seed": "seed of all random numbers",
     "held_out_error": "mean squared error of gradient × the points' spread on held-out rows",

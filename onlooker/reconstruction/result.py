@@ -64,7 +64,7 @@ class Reconstruction:
     _chains: "Chains | None" = None
 
     def __repr__(self) -> str:
-        rejected = self.diagnostics.get("refused", 0)
+        rejected = self.diagnostics.get("rejected", 0)
         about = {
             "method": self.method,
             "rows": f"{self.diagnostics.get('observations', 0):,}" + (f" ({rejected:,} rejected)" if rejected else ""),

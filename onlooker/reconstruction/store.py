@@ -126,12 +126,19 @@ def _read(path: Path) -> Reconstruction:
     return Reconstruction(
         method,
         samples,
-        json.loads(tree.attrs["diagnostics"]),
+        _renamed(json.loads(tree.attrs["diagnostics"])),
         _messages(json.loads(tree.attrs["warnings"])),
         fitted,
         observed={str(name): value.values for name, value in observed.items()},
         coordinates=by_name(*json.loads(tree.attrs["policies"])) if "policies" in tree.attrs else None,
     )
+
+
+def _renamed(diagnostics: Any) -> Any:
+    """Diagnostics of version 0.1 by their names of today."""
+    if not isinstance(diagnostics, dict):
+        return diagnostics
+    return {"rejected" if name == "refused" else name: number for name, number in diagnostics.items()}
 
 
 def _messages(saved: Any) -> list[Message]:

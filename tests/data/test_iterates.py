@@ -72,7 +72,7 @@ def test_agents_do_not_mix():
 
 @pytest.mark.parametrize("rule", [torch.optim.Adam, torch.optim.RMSprop])
 def test_adam_has_lost_the_gradients_size(rule):
-    """Along one coordinate a thousand times the gradients, and the same iterates: so it is refused."""
+    """Along one coordinate a thousand times the gradients, and the same iterates: so it is rejected."""
     found = []
     for scale in (1.0, 1000.0):
         torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Logs: what was written is read, whole shards only, from any position; bad ones are refused by name and reason."""
+"""Logs: what was written is read, whole shards only, from any position; bad ones are rejected by name and reason."""
 
 import os
 import pickle
@@ -265,11 +265,11 @@ def _parquet(path, **columns):
 def test_bad_logs_are_rejected_by_name_and_reason(tmp_path, name, make, sentence):
     path = tmp_path / name
     make(path)
-    with pytest.raises((ValueError, FileNotFoundError)) as refused:
+    with pytest.raises((ValueError, FileNotFoundError)) as rejected:
         onlooker.read_log(path)
-    assert sentence in str(refused.value)
-    assert str(path) in str(refused.value) or "finite" in sentence
-    assert "\n" not in str(refused.value)
+    assert sentence in str(rejected.value)
+    assert str(path) in str(rejected.value) or "finite" in sentence
+    assert "\n" not in str(rejected.value)
 
 
 def test_shards_that_do_not_belong_are_named(tmp_path):
@@ -288,7 +288,7 @@ def test_rows_with_a_nan_are_counted(tmp_path):
     with onlooker.LogWriter(tmp_path) as writer:
         writer.add_many(POINTS, broken, agents=AGENTS)
     seen = onlooker.read_log(tmp_path)
-    assert (len(seen), seen.refused) == (900, 100)
+    assert (len(seen), seen.rejected) == (900, 100)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_rows_are_never_cast_or_broadcast(tmp_path):
         writer.add([3.0, 4.0], [1.0, 2.0], agent=1)
     seen = onlooker.read_log(tmp_path)
     assert np.array_equal(seen.points, [[1, 2], [3, 4]])
-    # A row that was refused took no time.
+    # A row that was rejected took no time.
     assert np.array_equal(seen.times, [0, 1])
 
 

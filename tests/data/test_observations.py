@@ -61,7 +61,7 @@ def test_rows_that_are_not_finite_are_rejected_and_counted():
     points, gradients = np.zeros((5, 2)), np.ones((5, 2))
     gradients[1, 0], points[3, 1] = np.nan, np.inf
     seen = observe(points, gradients, agents=np.arange(5))
-    assert (len(seen), seen.refused) == (3, 2)
+    assert (len(seen), seen.rejected) == (3, 2)
     assert seen.agents.tolist() == [0, 2, 4]
     assert np.isfinite(seen.points).all()
     assert np.isfinite(seen.gradients).all()
@@ -104,11 +104,13 @@ def test_an_empty_batch_is_an_empty_batch():
     nothing, nan = np.zeros((0, 2)), np.full((3, 2), np.nan)
     assert len(observe(nothing, nothing)) == 0
     seen = observe(np.zeros((3, 2)), nan)
-    assert (seen.points.shape, seen.gradients.shape, seen.refused) == ((0, 2), (0, 2), 3)
+    assert (seen.points.shape, seen.gradients.shape, seen.rejected) == ((0, 2), (0, 2), 3)
     live = onlooker.Observer(dim=2)
     for points, gradients in ((nothing, nothing), (nan, nan), (np.ones((3, 2)), nan)):
         live.learn_many(points, gradients)
-    assert (live.seen, live.refused) == (0, 6)
+    assert (live.seen, live.rejected) == (0, 6)
+    with pytest.warns(DeprecationWarning, match="Observations.refused is now called rejected"):
+        assert seen.refused == 3
     with pytest.raises(ValueError, match="has 0 usable observations"):
         onlooker.reconstruct(np.ones((3, 2)), nan)
     with pytest.raises(ValueError, match="observations is empty"):

@@ -6,7 +6,7 @@ import numpy as np
 
 import onlooker
 from onlooker.data.observations import Observations
-from onlooker.data.splits import held_out
+from onlooker.data.splits import agents_held_out, held_out
 
 RANDOM = np.random.default_rng(0)
 POINTS = RANDOM.standard_normal((4000, 2))
@@ -18,7 +18,7 @@ def test_whole_agents_are_held_out():
     held = held_out(SEEN)
     assert 0.12 < held.mean() < 0.28
     assert set(NAMES[held]).isdisjoint(NAMES[~held])
-    # An agent is on the same side, whoever else was seen; another seed deals them out anew.
+    # An agent is on the same side, whichever others were seen; another seed holds out others.
     some = NAMES > "agent 3"
     assert (held_out(Observations(POINTS[some], -POINTS[some], NAMES[some])) == held[some]).all()
     assert (held_out(SEEN, seed=1) != held).any()
@@ -38,6 +38,16 @@ def test_offline_live_and_from_a_log_the_same_agents_are_held_out(tmp_path):
     assert read.agents.dtype.kind == "i"
     for held in (held_out(read, seed=3), live._rows.recent.held, from_log._rows.recent.held):
         assert (held == expected).all()
+
+
+def test_an_agent_is_the_same_by_any_type_of_its_name():
+    numbers = np.arange(200)
+    names = numbers.astype(str)
+    for agents in (numbers.astype(float), names, numbers.astype(np.int16)):
+        assert np.array_equal(agents_held_out(agents, 0), agents_held_out(numbers, 0))
+    assert np.array_equal(agents_held_out(numbers, 0, names), agents_held_out(numbers, 0))
+    # Names that are not whole numbers are taken as they are.
+    assert len(agents_held_out(numbers + 0.5, 0)) == 200
 
 
 def test_stretches_are_held_out_where_agents_cannot_be():

@@ -1,4 +1,4 @@
-"""A run that survives: killed anywhere it goes on to the last bit; another run's file, or a damaged one, is refused."""
+"""A killed run continues from its checkpoint to the last bit; another run's file, or a damaged one, is rejected."""
 
 import importlib
 

@@ -111,7 +111,10 @@ def test_the_warning_names_the_share_from_before_a_jump():
         with pytest.raises(ValueError, match="'adaptive' or None"):
             onlooker.Observer(dim=1, forgetting=bad)
     live.learn_one(np.nan, 1.0)
-    assert live.refused == 1
+    live.learn_many([], [])
+    assert live.rejected == 1
+    with pytest.warns(DeprecationWarning, match="Observer.refused is now called rejected"):
+        assert live.refused == 1
 
 
 class Adwin:
@@ -231,10 +234,30 @@ def test_bad_input_is_rejected_by_name():
     gradients = -points
     gradients[::100] = np.nan
     live.learn_many(points, gradients)
-    assert live.refused == 12
+    assert live.rejected == 12
     with pytest.raises(ValueError, match="x has shape"):
         live.reward(np.zeros((3, 3)))
     assert np.isfinite(live.reward(jnp.zeros((1, 2)))).all()
+
+
+def test_a_detector_sees_no_runaway_rows_and_dates_jumps_by_all_rows():
+    random = np.random.default_rng(0)
+    points, errors = random.standard_normal((2, 6000, 2))
+    gradients = -points + errors + 4.0 * (np.arange(6000) >= 4000)[:, None]
+    away = np.arange(1500, 6000, 50)
+    points[away], gradients[away] = 1e6, 1e9
+    live = onlooker.Observer(dim=2, forgetting="adaptive")
+    given = []
+    update = live._watch.update
+    live._watch.update = lambda *rows: (given.append(rows), update(*rows))[1]
+    live.learn_many(points, gradients)
+    assert max(np.abs(part).max() for rows in given for part in rows) < 100
+    (jump,) = live.jumps
+    assert 3950 <= jump.at <= 4050
+    assert live._watch.seen == live.seen == 6000
+    # A block that is all runaways shows nothing, and detects nothing.
+    live.learn_many(np.tile(points[away[:50]], (2, 1)), np.tile(gradients[away[:50]], (2, 1)))
+    assert (len(live.jumps), live._watch.seen) == (1, 6100)
 
 
 def test_single_agents_bad_rows_and_an_outgrown_box():
@@ -245,7 +268,7 @@ def test_single_agents_bad_rows_and_an_outgrown_box():
         assert np.nanstd(live.reward(points[:100]) + 0.5 * points[:100, 0] ** 2) < 0.05
     live.learn_one([np.nan], [1.0])
     live.learn_one([1.0], [-1.0], agent=(1, 2))
-    assert (live.refused, live.seen) == (1, 3001)
+    assert (live.rejected, live.seen) == (1, 3001)
     # Narrow rows come before wide ones: the sums begin again at the same row, however rows are divided into calls.
     wide = np.concatenate([0.1 * points[:1000], np.tile(points, (10, 1)) + np.arange(30_000)[:, None] % 7 / 7])
     whole, pieces = onlooker.Observer(dim=1), onlooker.Observer(dim=1)

@@ -251,13 +251,13 @@ def test_a_replaced_log_is_read_from_its_start(tmp_path, way):
         else:
             (tmp_path / "new").rename(folder)
         until(lambda: len(seen) == 2)
-    assert [(len(batch.points), batch.anew) for batch in seen] == [(10, False), (20, True)]
+    assert [(len(batch.points), batch.replaced) for batch in seen] == [(10, False), (20, True)]
     assert "log-replaced" in codes(source)
 
 
 def test_a_watch_starts_again_with_a_replaced_log():
     before, after = climbing(3000, 2), climbing(2000, 1)
-    watch = Watch(Still(Batch(*before, None), Batch(*after, None, anew=True))).start()
+    watch = Watch(Still(Batch(*before, None), Batch(*after, None, replaced=True))).start()
     until(lambda: watch.status().over)
     look = until(lambda: watch.look if watch.look is not None and watch.look.result.dim == 1 else None)
     watch.stop()

@@ -1,4 +1,4 @@
-"""The public call: arrays in, a reward with its warnings out; bad input refused by name."""
+"""The public call: arrays in, a reward with its warnings out; bad input rejected by name."""
 
 from dataclasses import replace
 
@@ -9,6 +9,7 @@ import onlooker
 from onlooker.fit.cosine_potential import fit_cosine_potential
 from onlooker.fit.jumps.record import confirmed
 from onlooker.fit.jumps.statistic import Jump
+from onlooker.reconstruction.folder import write_result
 from onlooker.simulation.agents import simulate
 from onlooker.simulation.cmdp import two_states
 from onlooker.simulation.policy_gradient import PolicyGradient, WeakDerivative
@@ -92,12 +93,30 @@ def test_rejected_rows_are_counted(seen):
     gradients = seen.gradients[:20_000].copy()
     gradients[::100] = np.nan
     result = onlooker.reconstruct(seen.points[:20_000], gradients, density=PI, chains=8, method="reweighted")
-    assert result.diagnostics["refused"] == 200
+    assert result.diagnostics["rejected"] == 200
     assert message_of(result, "rows-rejected").numbers == {"rejected": 200, "rows": 20_000}
     assert np.isfinite(result.samples).all()
 
 
-def test_above_three_dimensions_there_are_samples_only():
+def test_a_log_is_read_by_its_path(tmp_path):
+    points = np.random.default_rng(0).standard_normal((600, 1))
+    with onlooker.LogWriter(tmp_path / "log") as log:
+        log.add_many(points, 2 * points, agents=np.arange(600) // 20)
+    read = onlooker.reconstruct(onlooker.read_log(tmp_path / "log", descent=True), chains=2)
+    for place in (tmp_path / "log", str(tmp_path / "log")):
+        result = onlooker.reconstruct(place, descent=True, chains=2)
+        assert np.array_equal(result.reward(points[:9]), read.reward(points[:9]))
+    opened = onlooker.open_log(tmp_path / "log", descent=True)
+    assert np.array_equal(onlooker.reconstruct(opened, chains=2).reward(points[:9]), read.reward(points[:9]))
+    with pytest.raises(ValueError, match="is given with a log, which has its own; leave them out"):
+        onlooker.reconstruct(tmp_path / "log", points)
+    with pytest.raises(ValueError, match="is given with an opened log; give it to open_log"):
+        onlooker.reconstruct(opened, descent=True)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        onlooker.reconstruct("nowhere/")
+
+
+def test_above_three_dimensions_there_are_samples_only(tmp_path):
     points = np.random.default_rng(0).standard_normal((3000, 5))
     result = onlooker.reconstruct(
         points, -points, density=onlooker.density.standard_normal(5), chains=4, method="passive"
@@ -105,6 +124,9 @@ def test_above_three_dimensions_there_are_samples_only():
     assert result.samples.shape[2] == 5
     with pytest.raises(ValueError, match="method='potential' only"):
         result.reward(points[:3])
+    summary = write_result(tmp_path, result)
+    assert summary["maximum"] is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["result.zarr", "samples.png", "summary.json"]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_fits_are_arrays_and_nothing_else(result):
 def test_repr_is_five_lines_and_html_has_a_picture(result):
     """Method, rows, dimensions, R̂'s span and warnings; in a notebook, with the picture."""
     message = onlooker.Message("reward-jumped", "the reward jumped.")
-    shown = dataclasses.replace(result, warnings=[message], diagnostics={**result.diagnostics, "refused": 3})
+    shown = dataclasses.replace(result, warnings=[message], diagnostics={**result.diagnostics, "rejected": 3})
     lines = dict(line.split(None, 1) for line in repr(shown).replace("R̂ spans", "span").splitlines())
     assert list(lines) == ["method", "rows", "dimensions", "span", "warnings"]
     assert (lines["method"], lines["dimensions"], lines["warnings"]) == (

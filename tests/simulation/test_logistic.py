@@ -100,7 +100,7 @@ def test_libsvm_files_are_read_packed_or_not_and_errors_name_them(tmp_path):
         features, labels = libsvm.read(path, 4)
         assert features.tolist() == [[1, 0, 0.5, 0], [0, 2, 0, 0]]
         assert labels.tolist() == [-1, 1]
-    refused = {
+    rejected = {
         "1 x": "entry 'x'",
         "1 0:3": "numbered from 1",
         "1 1:nan": "entry '1:nan'",
@@ -108,7 +108,7 @@ def test_libsvm_files_are_read_packed_or_not_and_errors_name_them(tmp_path):
         "a 1:2": "could not convert",
         "": "no rows",
     }
-    for content, reason in refused.items():
+    for content, reason in rejected.items():
         plain.write_text(content)
         with pytest.raises(ValueError, match=f"data is not in LIBSVM format .*{reason}"):
             libsvm.read(plain)

@@ -79,3 +79,14 @@ def test_a_later_format_is_rejected(tmp_path, found):
     check_format(tmp_path, 0, known=1)
     with pytest.raises(ValueError, match=r"has format .* and this Onlooker reads up to 1; install a newer one"):
         check_format(tmp_path, found, known=1)
+
+
+def test_a_folder_is_kept_when_its_replacement_fails(tmp_path):
+    place = tmp_path / "result"
+    place.mkdir()
+    (place / "first").write_text("old")
+    # Nothing is written, so that there is nothing to rename.
+    with pytest.raises(FileNotFoundError), atomic.replacing_folder(place):
+        pass
+    assert (place / "first").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]

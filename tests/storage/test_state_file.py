@@ -53,7 +53,7 @@ def test_loaded_it_goes_on_to_the_last_bit(tmp_path, dim, forgetting):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state.ckpt"]
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path):
+def test_a_file_that_is_not_a_checkpoint_is_rejected(tmp_path):
     points, gradients, agents = stream(1, 2000)
     live = onlooker.Observer(dim=1)
     live.learn_many(points, gradients, agents)

@@ -397,7 +397,7 @@ MUTATIONS = (
     Mutation(
         "cells that forget nothing",
         "onlooker/fit/memory.py",
-        "older = ((1 - forgetting) ** count.astype(jnp.float32)).astype(state.counts.dtype)",
+        "older = (left ** count.astype(jnp.float32)).astype(state.counts.dtype)",
         "older = 1.0",
         ("fit/test_memory.py::test_bins_forget_row_by_row",),
     ),
@@ -572,6 +572,41 @@ MUTATIONS = (
     ),
     # --- forgetting and jumps
     Mutation(
+        "a detector that is shown runaway rows",
+        "onlooker/fit/jumps/watch.py",
+        "detector.update(points[usual], gradients[usual])",
+        "detector.update(points, gradients)",
+        ("live/test_observer.py::test_a_detector_sees_no_runaway_rows_and_dates_jumps_by_all_rows",),
+    ),
+    Mutation(
+        "runaway rows that do not count in dates",
+        "onlooker/fit/jumps/watch.py",
+        "detector.seen += int(np.count_nonzero(~usual))",
+        "detector.seen += 0",
+        ("live/test_observer.py::test_a_detector_sees_no_runaway_rows_and_dates_jumps_by_all_rows",),
+    ),
+    Mutation(
+        "agent 3 and agent 3.0 are two agents",
+        "onlooker/data/splits.py",
+        "called = called.astype(int)",
+        "called = called + 0.0",
+        ("data/test_splits.py::test_an_agent_is_the_same_by_any_type_of_its_name",),
+    ),
+    Mutation(
+        "a checkpoint of version 0.1 is believed",
+        "onlooker/engine/checkpoint.py",
+        'self.warnings.append(Message("checkpoint-unverified", text))',
+        'Message("checkpoint-unverified", text)',
+        ("engine/test_checkpoint.py::test_a_file_of_version_0_1_is_continued_with_a_warning",),
+    ),
+    Mutation(
+        "a folder that is lost when its replacement fails",
+        "onlooker/storage/atomic.py",
+        "os.replace(older, path)",
+        "older",
+        ("storage/test_atomic.py::test_a_folder_is_kept_when_its_replacement_fails",),
+    ),
+    Mutation(
         "an Observer that forgets nothing",
         "onlooker/live/observer.py",
         "self._sums.forget(1 - left[0])",
@@ -725,7 +760,7 @@ MUTATIONS = (
         "onlooker/storage/state_file.py",
         'b"\\n", arrays]).digest() != digest:',
         'b"\\n", arrays]).digest() == b"":',
-        ("storage/test_state_file.py::test_what_is_no_checkpoint_is_refused",),
+        ("storage/test_state_file.py::test_a_file_that_is_not_a_checkpoint_is_rejected",),
     ),
     Mutation(
         "a union's member guessed from its fields",

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
         (n, dim) ascent gradients.
     agents
         (n,) the agent that made each row; ``None`` if unknown.
-    anew
+    replaced
         Whether a new log starts here, so that earlier rows must be forgotten.
     log
         Name of the log that the rows come from; empty if they come from none.
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     points: np.ndarray
     gradients: np.ndarray
     agents: np.ndarray | None
-    anew: bool = False
+    replaced: bool = False
     log: str = ""
     position: str = ""
 
@@ -146,14 +146,14 @@ class Tail:
                 looks_like = self._looks()
                 if looks_like != looked_like or not looks_like.shards:
                     self._open(looks_like)
-                    anew = self.replaced > replaced
-                    position, replaced = "" if anew else position, self.replaced
+                    another = self.replaced > replaced
+                    position, replaced = "" if another else position, self.replaced
                     if self.log is not None:
                         check_same_log(self.log, "" if replaced else name)
                         for batch in available(self.log, position, most):
                             position = batch.position
-                            yield batch._replace(anew=anew)
-                            anew = False
+                            yield batch._replace(replaced=another)
+                            another = False
                             if stopped():
                                 return
                         if not looks_like.folder:

@@ -1,1 +1,8 @@
-"""Jumps of the reward: the test for one, the prediction of gradients that it needs, and detectors."""
+"""Jumps of the reward: a statistic, a prediction to compare gradients with, and a detector that combines the two."""
+
+from onlooker.fit.jumps.detector import JumpDetector
+from onlooker.fit.jumps.expected import fit_expected
+from onlooker.fit.jumps.statistic import Jump
+from onlooker.fit.jumps.watch import JumpWatch
+
+__all__ = ["Jump", "JumpDetector", "JumpWatch", "fit_expected"]

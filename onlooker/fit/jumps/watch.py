@@ -22,7 +22,7 @@ from onlooker.fit.jumps.expected import Parabola, fit_expected
 from onlooker.fit.jumps.settings import SETTINGS
 from onlooker.fit.jumps.statistic import Jump, JumpTest, correlation_times, score_count
 
-__all__ = ["JumpWatch", "as_detector"]
+__all__ = ["JumpWatch", "as_detector", "shown"]
 
 
 @dataclass
@@ -203,3 +203,14 @@ def as_detector(detector: Any, dim: int) -> JumpWatch | OtherDetector:
             f"new one, JumpWatch({dim})."
         )
     return detector
+
+
+def shown(detector: JumpWatch | OtherDetector, points: np.ndarray, gradients: np.ndarray, usual: np.ndarray) -> bool:
+    """Show a detector the rows (n, dim) that are ``usual`` (n,); return whether it detects a jump.
+
+    The other rows are of learners that ran away; they still count in the dates of jumps.
+    """
+    if usual.any():
+        detector.update(points[usual], gradients[usual])
+    detector.seen += int(np.count_nonzero(~usual))
+    return bool(usual.any()) and detector.jump_detected

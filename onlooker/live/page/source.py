@@ -137,7 +137,7 @@ class GrowingLog:
     def _projected(self, rows: Iterator[Batch], resumed: bool) -> Iterator[Batch]:
         first: list[Batch] = []
         for batch in rows:
-            if batch.anew:
+            if batch.replaced:
                 first, self._projection, resumed = [], None, False
             first.append(batch)
             if self._projection is None:

@@ -210,7 +210,7 @@ class Watch:
         observer, failed = self.observer, bool(self._trouble)
         seen, rejected, known, jumps = 0, 0, 0.0, []
         if observer is not None:
-            seen, rejected, jumps = observer.seen, observer.refused, observer.jumps
+            seen, rejected, jumps = observer.seen, observer.rejected, observer.jumps
             known = min(observer.effective_observations, float(seen))
         return Status(
             seen,
@@ -255,7 +255,7 @@ class Watch:
 
     def _learn(self) -> None:
         for batch in self.source.batches(self._stop.is_set):
-            if batch.anew:
+            if batch.replaced:
                 self._start_again()
             if self.observer is None:
                 self.observer = Observer(batch.points.shape[1], forgetting=self.forgetting, seed=self.seed)
