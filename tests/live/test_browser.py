@@ -127,7 +127,7 @@ def test_the_page_shows_what_arrives_and_marks_a_jump(two_dimensions):
 def test_controls_pause_the_page_and_change_its_figures(two_dimensions):
     learners, tab, _, _ = two_dimensions
     before = tab.drawn()
-    tab.page.get_by_text("Pause").click()
+    tab.page.get_by_role("button", name="Pause").click()
     tab.has("paused")
     learners.climb(10_000)
     tab.has("10,000 more have arrived since")
@@ -137,7 +137,7 @@ def test_controls_pause_the_page_and_change_its_figures(two_dimensions):
     until(lambda: tab.drawn() > 0)
     tab.page.get_by_label("map shows").select_option("reward R̂")
     until(lambda: tab.drawn() == before)
-    tab.page.get_by_text("Resume").click()
+    tab.page.get_by_role("button", name="Resume").click()
     until(lambda: tab.seen() == learners.rows)
     until(lambda: tab.drawn() != before)
 
@@ -185,7 +185,7 @@ def test_two_browsers_have_their_own_choices_and_one_may_be_closed(two_dimension
     other.drawn()
     other.page.get_by_label("horizontal axis").select_option("θ(2)")
     until(lambda: other.number(AXIS, "map") == "θ(2)")
-    tab.page.get_by_text("Pause").click()
+    tab.page.get_by_role("button", name="Pause").click()
     learners.climb(5000)
     until(lambda: other.seen() == learners.rows)
     # Each tab has its own choices.
@@ -194,7 +194,7 @@ def test_two_browsers_have_their_own_choices_and_one_may_be_closed(two_dimension
     terminal.wait_for("2 open")
     other.page.close()
     terminal.wait_for(r"page closed \(1 open\); watching continues")
-    tab.page.get_by_text("Resume").click()
+    tab.page.get_by_role("button", name="Resume").click()
     until(lambda: tab.seen() == learners.rows)
     assert tab.errors == other.errors == []
 
