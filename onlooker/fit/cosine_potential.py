@@ -18,7 +18,7 @@ from onlooker.fit.sample import Drawn, sample_cells
 from onlooker.fit.sums import FitKind
 from onlooker.fit.support import Support, cell_counts, support_of
 
-__all__ = ["KIND", "CosinePotential", "CosinePotentialSums", "alike", "begin_cosine_potential", "fit_cosine_potential"]
+__all__ = ["KIND", "CosinePotential", "CosinePotentialSums", "alike", "begin_cosine_potential"]
 
 # Rows added at a time: their standardised copies take some tens of megabytes.
 CHUNK = 1 << 18
@@ -345,19 +345,6 @@ def begin_cosine_potential(
     return CosinePotentialSums(
         centre, spread, box, trend, len(scaled), unit, train, out, counts, typical_points(points, seed)
     )
-
-
-def fit_cosine_potential(
-    points: np.ndarray,
-    gradients: np.ndarray,
-    held: np.ndarray,
-    seed: int = 0,
-    interval: tuple[float, float] | None = None,
-) -> CosinePotential:
-    """Fit a reward to observations; the parameters are those of `onlooker.fit.potential.begin`."""
-    sums = begin_cosine_potential(points, gradients, held, seed, interval)
-    sums.add(points, gradients, held)
-    return sums.fit()
 
 
 KIND = FitKind(

@@ -234,8 +234,7 @@ class Observer:
         """Save the Observer to one file, which is replaced only when it is written completely."""
         with self._learning:
             content = packed(pack(self))
-        write(Path(path), "Observer", content)
-        return Path(path)
+        return write(Path(path), "Observer", content)
 
     @classmethod
     def load(cls, path: Any, detector: JumpDetector | None = None) -> "Observer":
@@ -308,8 +307,7 @@ class Observer:
         with self._asking:
             if self._result is None or self._result[0] != self._rows.taken:
                 view = self._view()
-                options = Options(1.0, self.chains, self.seed)
-                self._result = view.taken, view.result(self._potential(view), options)
+                self._result = view.taken, view.result(self._potential(view), Options(1.0, self.chains, self.seed))
             return self._result[1]
 
     def _take(self, block: Block) -> None:
@@ -374,9 +372,9 @@ class Observer:
             return View(taken, self.rejected, recent, sums, warnings, counts)
 
     def _check_enough(self) -> None:
-        first = SETTINGS.first
-        if self._rows.taken < first:
-            raise ValueError(f"the observer has seen {self.seen} observations; it needs {first} before it answers.")
+        if self._rows.taken < SETTINGS.first:
+            wanted = f"it needs {SETTINGS.first} before it answers."
+            raise ValueError(f"the observer has seen {self.seen} observations; {wanted}")
         if self._just_jumped():
             raise ValueError(
                 f"the reward has jumped and the observer has seen {self._since} observations since; it needs "

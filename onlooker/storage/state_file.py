@@ -15,10 +15,10 @@ VERSION = 1
 LONGEST_TITLE = 100
 
 
-def write(path: Path, kind: str, arrays: bytes) -> None:
-    """Write the arrays, as `packed`, of a state of this kind."""
+def write(path: Path, kind: str, arrays: bytes) -> Path:
+    """Write the arrays, as `packed`, of a state of this kind; returns the path."""
     title = f"onlooker {kind} {VERSION}\n".encode()
-    replace_file(path, title + digest_of([title, arrays]).digest() + arrays)
+    return replace_file(path, title + digest_of([title, arrays]).digest() + arrays)
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:

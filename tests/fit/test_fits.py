@@ -10,11 +10,11 @@ import pytest
 
 from onlooker.core.density import standard_normal
 from onlooker.core.policies import spherical
+from onlooker.fit import fit as fit_potential
 from onlooker.fit import ridge_potential as ridge
 from onlooker.fit import sample as potential
 from onlooker.fit.box import Box
 from onlooker.fit.cells import law_on_cells
-from onlooker.fit.cosine_potential import fit_cosine_potential
 from onlooker.fit.cosine_sums import CosineSums
 from onlooker.fit.quadratic import fit_quadratic
 from onlooker.fit.ridge_potential import fit_ridge
@@ -38,7 +38,7 @@ def seen():
 
 @pytest.fixture(scope="module")
 def fitted(seen):
-    return fit_cosine_potential(seen.points, seen.gradients, seen.agents % 5 == 0)
+    return fit_potential(seen.points, seen.gradients, seen.agents % 5 == 0)
 
 
 def exact_draws(count=3000):
@@ -151,7 +151,7 @@ def test_ridge_units_find_what_a_quadratic_cannot(refinements, units, agents, mo
 @pytest.mark.parametrize(("dim", "count"), [(1, 60), (1, 300), (2, 100), (2, 300), (3, 300)])
 def test_explored_is_right_for_few_rows(dim, count):
     points = np.random.default_rng(dim).standard_normal((count, dim))
-    found = fit_cosine_potential(points, -points, np.arange(count) % 5 == 0)
+    found = fit_potential(points, -points, np.arange(count) % 5 == 0)
     near = points[np.linalg.norm(points, axis=1) < np.sqrt(dim)]
     assert found.explored(near).mean() > 0.9
     assert (found.value(near) + 0.5 * (near**2).sum(axis=1)).std() < 0.05
@@ -164,7 +164,7 @@ def test_error_bars_include_the_quadratic():
     for seed in range(12):
         generator = np.random.default_rng(seed)
         points = generator.standard_normal((3000, 1))
-        found = fit_cosine_potential(
+        found = fit_potential(
             points, -points + 2 * generator.standard_normal((3000, 1)), np.arange(3000) // 60 % 5 == 0
         )
         places = np.linspace(-1.5, 1.5, 50)[:, None]
@@ -179,10 +179,7 @@ def test_the_wall_does_not_depend_on_the_unit_of_reward():
     """The same law from a reward a thousand times as large at a thousandth of β."""
     points = np.random.default_rng(0).standard_normal((5000, 1))
     spreads = [
-        fit_cosine_potential(points, -0.1 * factor * points, np.arange(5000) % 5 == 0)
-        .law(1 / factor)
-        .draw(20_000, 0)
-        .std()
+        fit_potential(points, -0.1 * factor * points, np.arange(5000) % 5 == 0).law(1 / factor).draw(20_000, 0).std()
         for factor in (1.0, 1000.0)
     ]
     assert spreads[1] == pytest.approx(spreads[0], rel=0.02)
@@ -219,7 +216,7 @@ def test_an_even_reward_needs_no_margin():
     places = generator.uniform(0, np.pi / 2, (500, 2))
     truth = np.cos(2 * places[:, 0]) * (1 + 0.5 * np.cos(4 * places[:, 1]))
     held = np.arange(200) % 5 == 0
-    even, plain = (fit_cosine_potential(points, gradients, held, interval=ends) for ends in ((0.0, np.pi / 2), None))
+    even, plain = (fit_potential(points, gradients, held, interval=ends) for ends in ((0.0, np.pi / 2), None))
     missed = [np.std((fit.value(places) - truth)[fit.explored(places)]) for fit in (even, plain)]
     assert missed[0] < 1e-5
     assert missed[1] > 10 * missed[0]
@@ -231,7 +228,7 @@ def test_evidence_breaks_ties_between_priors():
     points = generator.standard_normal((2000, 2))
     gradients = -points + 5 * generator.standard_normal((2000, 2))
     for split in range(4):
-        fit = fit_cosine_potential(points, gradients, np.random.default_rng(split).random(2000) < 0.2)
+        fit = fit_potential(points, gradients, np.random.default_rng(split).random(2000) < 0.2)
         # By held-out error alone it is .14, 0, 0, .09.
         assert np.std(fit.unit * fit.cosines.value((points - fit.centre) / fit.spread)) < 1e-3
 

@@ -18,9 +18,9 @@ from scipy.stats import chi2
 from onlooker.core.density import Density, standard_normal
 from onlooker.data.observations import Observation
 from onlooker.engine.run import run
+from onlooker.fit import fit as fit_potential
 from onlooker.fit import ridge_potential as ridge
 from onlooker.fit.binned_regression import evaluate
-from onlooker.fit.cosine_potential import fit_cosine_potential
 from onlooker.fit.memory import binned
 from onlooker.fit.ridge_potential import fit_ridge
 from onlooker.fit.ridge_units import RidgeSettings
@@ -341,7 +341,7 @@ def test_draws_of_the_fitted_potential_have_its_law_by_stein_s_discrepancy(dim):
     # In units of a third: a gradient in any others is another one.
     thirds = random.uniform(-2, 2, (20_000, dim))
     slopes = (-thirds - np.sin(2 * thirds) + random.standard_normal(thirds.shape)) / 3
-    fit = fit_cosine_potential(3 * thirds, slopes, np.arange(len(thirds)) // 400 % 5 == 0)
+    fit = fit_potential(3 * thirds, slopes, np.arange(len(thirds)) // 400 % 5 == 0)
     drawn = {beta: fit.sample(chains=10, beta=beta, seed=1).samples.reshape(-1, dim) for beta in (3.0, 6.0)}
     some = {beta: part[:: len(part) // 500][:500] for beta, part in drawn.items()}
     assert stein_p_value(some[3.0], 3.0 * fit.gradient(some[3.0])) > FALSE_ALARM
@@ -374,7 +374,7 @@ def test_error_bars_of_the_potential_cover():
         random = np.random.default_rng(seed)
         points = random.standard_normal((1000, 1))
         slopes = -points - np.sin(2 * points) + random.standard_normal(points.shape)
-        fit = fit_cosine_potential(points, slopes, np.arange(1000) // 40 % 5 == 0)
+        fit = fit_potential(points, slopes, np.arange(1000) // 40 % 5 == 0)
 
         def missed(places, fit=fit):
             return fit.value(places) + 0.5 * places[:, 0] ** 2 - 0.5 * np.cos(2 * places[:, 0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import onlooker
-from onlooker.fit.cosine_potential import fit_cosine_potential
+from onlooker.fit import fit as fit_potential
 from onlooker.fit.jumps.record import confirmed
 from onlooker.fit.jumps.statistic import Jump
 from onlooker.reconstruction.folder import write_result
@@ -319,5 +319,5 @@ def test_a_suspected_jump_is_confirmed_by_the_whole_fit(jumped):
     suspected = Jump(4000, 4100, 100.0, 30.0)
     seen = onlooker.observe(points, gradients, agents=np.arange(8000) // 20)
     held = np.arange(8000) // 20 % 5 == 0
-    fit = fit_cosine_potential(points, gradients, held)
+    fit = fit_potential(points, gradients, held)
     assert confirmed(suspected, seen, fit) == jumped
