@@ -167,8 +167,10 @@ def usable_rows(points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
     """Mask (n,) of the rows whose numbers are all finite and below LARGEST."""
     usable = np.ones(len(points), bool)
     # Column by column, so that no array of the full size is created.
-    for column in (*points.T, *gradients.T):
-        usable &= np.abs(column) < np.float64(LARGEST)
+    # NumPy warns of a signalling NaN in a file.
+    with np.errstate(invalid="ignore"):
+        for column in (*points.T, *gradients.T):
+            usable &= np.abs(column) < np.float64(LARGEST)
     return usable
 
 

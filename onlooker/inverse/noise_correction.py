@@ -84,7 +84,7 @@ def corrected(
     table, where, scale = jnp.asarray(roots, jnp.float32), jnp.asarray(spots), float(width)
 
     def step(position: Array, evidence: Any, noise: Array) -> tuple[Array, Any]:
-        away = jnp.sum((where - position[None]) ** 2, axis=1) / (2 * scale**2)
+        away = jnp.sum((where.astype(position.dtype) - position[None]) ** 2, axis=1) / (2 * scale**2)
         weight = jax.nn.softmax(-away)
         root = jnp.tensordot(weight.astype(position.dtype), table.astype(position.dtype), axes=1)
         return learner.step(position, evidence, noise.at[0].set(root @ noise[0]))
@@ -109,12 +109,12 @@ def _relative_covariance(
             shown = evidence if stream.answer is None else stream.answer(learner.ask(place, noise), evidence)
             return learner.step(place, shown, noise)[0] - place
 
-        drift = jax.vmap(partial(moved, injected=jnp.zeros(dim)))(keys, show)
+        drift = jax.vmap(partial(moved, injected=jnp.zeros(dim, jnp.float32)))(keys, show)
         sums = drift[: draws // batch * batch].reshape(-1, batch, dim).sum(axis=1)
         covariance = jnp.atleast_2d(jnp.cov(sums.T)) / batch
         # A step is linear in the injected noise: what unit noise adds is D's root, which may depend on the evidence.
         few = jax.tree.map(lambda leaf: leaf[:FEW], show)
-        unit = [jax.vmap(partial(moved, injected=row))(keys[:FEW], few) for row in jnp.eye(dim)]
+        unit = [jax.vmap(partial(moved, injected=row))(keys[:FEW], few) for row in jnp.eye(dim, dtype=jnp.float32)]
         added = jnp.stack(unit) - drift[None, :FEW]
         return covariance, jnp.einsum("ani,anj->ij", added, added) / len(drift[:FEW])
 
