@@ -61,7 +61,7 @@ docs: $(VENV)/docs          ## the docs as a site, in out/site; a broken link is
 
 test-slow: $(VENV)/tools    ## the long statistical runs, and the laws as XLA compiles them for users
 	$(BIN)/python -m pytest -m slow
-	XLA_FLAGS=" " $(BIN)/python -m pytest tests/inverse tests/engine/test_run.py
+	XLA_FLAGS=--xla_backend_optimization_level=3 $(BIN)/python -m pytest tests/inverse tests/engine/test_run.py
 
 mutations: $(VENV)/tools    ## break the sources on purpose, and check that the tests fail
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.support.mutations --json benchmarks/results/mutations.json --page docs/mutations.md

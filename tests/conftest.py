@@ -1,8 +1,8 @@
 """What holds for every test: how XLA compiles, strict types and shapes, and how hypothesis looks for counterexamples.
 
 Half of the seconds of the suite went into XLA's compiler. Here it emits simpler loops and optimises them less, which
-takes half as long to compile; runs of chains are as fast. Set XLA_FLAGS yourself to have others: XLA_FLAGS=" " is
-XLA's defaults, with which `tools/digests.py` and the benchmarks run.
+takes half as long to compile; runs of chains are as fast. XLA_FLAGS=--xla_backend_optimization_level=3 compiles as it
+does for users; `make test-slow` runs the laws so, and `tools/digests.py` and the benchmarks do.
 
 JAX promotes neither dtypes nor ranks by itself here: an array that is added to another of a different kind is a mistake
 more often than a wish. The shapes of the public arrays are checked by tests/support/shapes.py.
