@@ -39,8 +39,8 @@ def score(target: Target, count: int, seed: int) -> dict[str, float]:
     exact = target.draw(MOST_DRAWS)
     began = time.perf_counter()
     result = onlooker.reconstruct(seen.points, seen.gradients, agents=seen.agents, times=seen.times, seed=seed)
-    seconds = time.perf_counter() - began
     samples = result.samples.reshape(-1, target.dim)
+    seconds = time.perf_counter() - began
     measure = joint_variation if target.dim == 2 else projected_distance
     half = len(exact) // 2
     few = min(len(samples), half)

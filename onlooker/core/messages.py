@@ -132,7 +132,9 @@ def trusted(messages: Iterable[Message]) -> bool:
     return not any(message.doubtful for message in messages)
 
 
-def deliver(messages: Iterable[Message], *, strict: bool = False, about: str = "") -> None:
+def deliver(
+    messages: Iterable[Message], *, strict: bool = False, about: str = "", said: set[str] | None = None
+) -> None:
     """Raise every message once as an `OnlookerWarning`; with ``strict``, raise the first doubtful one as an error.
 
     The warning points at the line outside this package that made the call.
@@ -145,7 +147,12 @@ def deliver(messages: Iterable[Message], *, strict: bool = False, about: str = "
         Whether a message that says the answer may be wrong is an error.
     about
         The subject of the messages, put before each of them.
+    said
+        Codes that are not raised again; those of the messages are added.
     """
+    if said is not None:
+        messages = [message for message in messages if message.code not in said]
+        said |= {message.code for message in messages}
     messages = [] if _held_back.get() else list(messages)
     if strict:
         for message in messages:

@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_floats", "as_places", "check_positive", "check_share", "check_whole"]
+__all__ = ["as_floats", "as_places", "check_positive", "check_seed", "check_share", "check_whole"]
+
+# Largest seed: any generator takes it.
+LARGEST_SEED = 2**31 - 1
 
 
 def check_positive(**numbers: float) -> None:
@@ -30,6 +33,14 @@ def check_whole(**numbers: float) -> None:
         real = isinstance(number, Real) and not isinstance(number, bool)
         if not (real and 1 <= number < float("inf") and number == int(number)):
             raise ValueError(f"{name} is {number!r}; it must be a whole number of at least 1.")
+
+
+def check_seed(**seeds: float) -> None:
+    """Raise an error for a seed that is not a whole number from 0 to 2³¹ − 1."""
+    for name, seed in seeds.items():
+        real = isinstance(seed, Real) and not isinstance(seed, bool)
+        if not (real and 0 <= seed <= LARGEST_SEED and seed == int(seed)):
+            raise ValueError(f"{name} is {seed!r}; it must be a whole number from 0 to {LARGEST_SEED}.")
 
 
 def as_places(x: Any, dim: int) -> np.ndarray:

@@ -147,10 +147,11 @@ class CosinePotential:
         enough: Callable[[np.ndarray], bool] = lambda samples: True,
         coordinates: Coordinates | None = None,
         measure: str = "coordinates",
+        draws: int | None = None,
     ) -> Drawn:
         """Independent draws of exp(βR̂); see `Potential.sample`."""
         volume = coordinates.log_volume if coordinates is not None and measure == "policy" else None
-        return sample_cells(self.law(beta, volume), chains, seed)
+        return sample_cells(self.law(beta, volume), chains, seed, draws)
 
     def maximum(self, samples: np.ndarray, interval: tuple[float, float] | None = None) -> np.ndarray:
         """See `Reward.maximum`."""
@@ -311,6 +312,7 @@ def begin_cosine_potential(
     held: np.ndarray,
     seed: int = 0,
     interval: tuple[float, float] | None = None,
+    agents: np.ndarray | None = None,
     order: int | None = None,
 ) -> CosinePotentialSums:
     """Empty sums for observations like these; the other parameters are those of `onlooker.fit.potential.begin`.

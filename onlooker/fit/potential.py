@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from onlooker.core.policies import Coordinates
-from onlooker.fit import cosine_potential, ridge_potential
+from onlooker.fit import cosine_potential, ridge_sums
 from onlooker.fit.sample import Drawn
 from onlooker.fit.sums import FitKind, Sums
 
@@ -71,8 +71,8 @@ class Potential(Reward, Protocol):
     settings
         The chosen hyper-parameters, by name.
     held_out_error
-        Mean of ‖s(∇R̂ − g)‖² over the held-out observations, with s the points' spread along each coordinate: it does
-        not depend on the units of the points, and errors of different fits can be compared.
+        Mean of ‖s(∇R̂ − g)‖² over the held-out observations, with s the points' spread along each coordinate or, above
+        three dimensions, in units of the noise. It does not depend on the units of the points.
     quadratic_error
         The same error for a quadratic alone.
     independent
@@ -115,6 +115,7 @@ class Potential(Reward, Protocol):
         enough: Callable[[np.ndarray], bool] = lambda samples: True,
         coordinates: Coordinates | None = None,
         measure: str = "coordinates",
+        draws: int | None = None,
     ) -> Drawn:
         """Samples of exp(βR̂).
 
@@ -132,12 +133,14 @@ class Potential(Reward, Protocol):
             Coordinates of policies, if the points are policies.
         measure
             With coordinates a of policies φ, "coordinates" for exp(βR̂) da or "policy" for exp(βR̂) dφ.
+        draws
+            Number of draws per chain, whether or not they suffice; default: until they do.
         """
         ...
 
 
 # The first kind that serves a dimension is used.
-FITS: tuple[FitKind, ...] = (cosine_potential.KIND, ridge_potential.KIND)
+FITS: tuple[FitKind, ...] = (cosine_potential.KIND, ridge_sums.KIND)
 
 
 def kind_for(dim: int) -> FitKind:
@@ -151,6 +154,7 @@ def begin(
     held: np.ndarray,
     seed: int = 0,
     interval: tuple[float, float] | None = None,
+    agents: np.ndarray | None = None,
 ) -> Sums:
     """Empty sums for observations like these.
 
@@ -166,8 +170,11 @@ def begin(
         Seed of all random numbers.
     interval
         Range of every coordinate, with R even about both ends; ``None`` if unbounded.
+    agents
+        The agent (n,) of each row, if known: above three dimensions, the noise and the directions in which R varies are
+        found from successive rows of one agent.
     """
-    return kind_for(points.shape[1]).begin(points, gradients, held, seed, interval)
+    return kind_for(points.shape[1]).begin(points, gradients, held, seed, interval, agents)
 
 
 def fit(
@@ -176,8 +183,9 @@ def fit(
     held: np.ndarray,
     seed: int = 0,
     interval: tuple[float, float] | None = None,
+    agents: np.ndarray | None = None,
 ) -> Potential:
     """Fit a reward to observations; the parameters are those of `begin`."""
-    sums = begin(points, gradients, held, seed, interval)
+    sums = begin(points, gradients, held, seed, interval, agents)
     sums.add(points, gradients, held)
     return sums.fit()

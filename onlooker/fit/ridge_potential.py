@@ -1,47 +1,74 @@
-"""R̂(x) = b·x + a quadratic or none + units on coordinates and directions: the fit above three dimensions.
+"""R̂(x) = b·z + ½zᵀHz + Σ aⱼφⱼ(wⱼ·z + cⱼ), z = L(x − c), averaged over candidates: the reward above three dimensions.
 
-Two models are tried, and the one that predicts held-out gradients better is kept: the units alone, which continue in
-straight lines beyond the data, as a sum of many saturating terms does; or a quadratic in closed form, and units on the
-residual. The number of directions is doubled, and they are refined by Adam, while the held-out error falls. Whether the
-fit is trusted beyond the data is decided likewise: by predicting gradients at outer points from inner ones.
-
-The fit is in coordinates (x − centre)/spread. It is non-parametric only as the number of units grows.
+Its error bars are the posterior's, given each candidate's units and priors, plus the spread of the candidates. Samples
+of exp(βR̂) are confined to where the posterior standard error is not much larger than among the learners' points.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from scipy.linalg import cho_solve
 
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
-from onlooker.fit.error_bars import typical_points
-from onlooker.fit.quadratic import Quadratic, fit_quadratic, no_quadratic
-from onlooker.fit.ridge_units import (
-    CHUNK,
-    SETTINGS,
-    Rows,
-    Solved,
-    Units,
-    activations,
-    chunks,
-    log_cosh,
-    predicted,
-    refine,
-    solve,
-    start,
-    value,
-)
-from onlooker.fit.sample import Drawn, sample_nuts
-from onlooker.fit.sums import FitKind, KeptRows
+from onlooker.fit.hmc import hamiltonian_chains
+from onlooker.fit.ridge_dictionary import Dictionary
+from onlooker.fit.ridge_frame import Frame
+from onlooker.fit.ridge_system import Head, System
+from onlooker.fit.ridge_units import Moments, Units, predicted, values
+from onlooker.fit.sample import Drawn, stein
 
-__all__ = ["KIND", "RidgePotential", "begin_ridge", "fit_ridge"]
+__all__ = ["Member", "RidgePotential", "assembled"]
+
+# Points evaluated at once.
+CHUNK = 2000
+# Terms of the posterior variance that confine samples, those that grow most beyond the data: at most so many, and so
+# many numbers in all.
+MOST_CONFINING, CONFINING_NUMBERS = 48, 20_000
+# Standard errors above this multiple of the 99 % quantile over learners' points are unexplored.
+BEYOND = 3.0
+# Chains that run at least, as they set the metric together.
+FEWEST_CHAINS = 128
+# Draws of a chain between checks, the fewest in all, and the most rounds.
+DRAWS, FEWEST_DRAWS, MOST_ROUNDS = 200, 2000, 5
+# Units in the compiled density are padded to a multiple of this number.
+PADDED = 128
+
+
+class Member(NamedTuple):
+    """One candidate: its units, head, and the sums that it was solved from."""
+
+    units: Units
+    head: Head
+    sums: Moments
+
+
+class Density(NamedTuple):
+    """The numbers of log p(z) = βR̂ − 2 max(0, error/limit − 1)²."""
+
+    beta: Array
+    affine: Array
+    bends: Array
+    waves: Array
+    bend: Array
+    wave: Array
+    turn: Array
+    mean: Array
+    quadratic: Array
+    linear: Array
+    lifted: Array
+    squares: Array
+    along: Array
+    level: Array
+    limit: Array
+    centre: Array
+    forward: Array
+    backward: Array
 
 
 @dataclass(frozen=True)
@@ -50,30 +77,26 @@ class RidgePotential:
 
     Attributes
     ----------
-    centre
-        Mean of the points.
-    spread
-        Standard deviation of the points: the fit is in coordinates (x − centre)/spread.
-    trend
-        The quadratic, or zero.
-    units
-        Units on coordinates and directions.
-    solved
-        The weights of the units.
-    whiten
-        Matrix from standardised coordinates to uncorrelated ones of variance one.
-    radius
-        Radius of the ellipsoid of explored points, in whitened coordinates.
-    reach
-        How far R̂ is trusted, in radii.
+    frame
+        White coordinates.
+    members
+        The candidates that R̂ is the mean of.
     typical
         A sample of the points: error bars are those of R̂ minus its mean over it.
-    capacity_error
-        Standard error due to the limited number of units.
+    radius
+        Radius of the explored points in the frame.
     noise
-        Variance of the gradients about the fit, widened if the two parts of the data disagree.
+        Variance of the gradients about the fit, in units of the noise that the frame was made with.
+    directions
+        Number of directions found in which R̂ is more than a quadratic with units on coordinates.
+    found
+        How they were looked for: by "successive" rows, "neighbours" or "none".
+    misfit
+        What the fit leaves, over its chance level.
+    growth
+        τ² of the weights of steep rows.
     held_out_error
-        Mean squared error of ∇R̂ on the held-out observations.
+        Mean squared error of ∇R̂ on held-out rows, in units of the noise.
     quadratic_error
         The same error for a quadratic alone.
     """
@@ -82,98 +105,181 @@ class RidgePotential:
     everywhere: ClassVar[bool] = True
     has_error: ClassVar[bool] = True
     independent: ClassVar[bool] = False
-    renewable: ClassVar[bool] = False
+    renewable: ClassVar[bool] = True
     at_finest: ClassVar[bool] = False
 
-    centre: np.ndarray
-    spread: np.ndarray
-    trend: Quadratic
-    units: Units
-    solved: Solved
-    whiten: np.ndarray
-    radius: float
-    reach: float
+    frame: Frame
+    members: tuple[Member, ...]
     typical: np.ndarray
-    capacity_error: float
+    radius: float
     noise: float
+    directions: int
+    found: str
+    misfit: float
+    growth: float
     held_out_error: float
     quadratic_error: float
 
     @property
     def dim(self) -> int:
-        return len(self.centre)
+        return len(self.frame.centre)
 
     @property
     def settings(self) -> dict[str, float | str]:
-        ground = "quadratic" if self.trend.curvature.any() else "none"
         return {
-            "units": len(self.units.offset),
-            "own_units": int(self.units.threshold.size),
-            "ground": ground,
-            "reach": self.reach,
+            "units": sum(member.units.number for member in self.members),
+            "candidates": len(self.members),
+            "directions": self.directions,
+            "directions_from": self.found,
+            "misfit": self.misfit,
+            "steep_weights": self.growth,
         }
 
-    def standardise(self, points: np.ndarray) -> np.ndarray:
-        return (points - self.centre) / self.spread
+    def uses(self, units: tuple[Units, ...]) -> bool:
+        """Whether these are the units of its members."""
+        return len(units) == len(self.members) and all(
+            mine.units.number == theirs.count
+            and all(np.array_equal(*pair) for pair in zip(mine.units, theirs, strict=True))
+            for mine, theirs in zip(self.members, units, strict=True)
+        )
 
-    def restore(self, scaled: np.ndarray) -> np.ndarray:
-        return scaled * self.spread + self.centre
+    def resembles(self, other: Any) -> bool:
+        """Whether another fit has the same units."""
+        return isinstance(other, RidgePotential) and self.uses(tuple(member.units for member in other.members))
 
-    def scaled_log_density(self, beta: float) -> Callable[[Array], Array]:
-        """A JAX function of one standardised point: βR̂, less a wall where R̂ is not trusted."""
+    def _inside(self, points: np.ndarray) -> np.ndarray:
+        return (np.asarray(points, float) - self.frame.centre) @ self.frame.forward.T
 
-        def log_density(scaled: Array) -> Array:
-            _, excess = self._inside(scaled)
-            return beta * self._value(scaled) - excess - 2 * excess**2
+    def _each(self, function: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
+        """A function of points in the frame, by chunks."""
+        z = self._inside(points)
+        parts = [function(z[first : first + CHUNK]) for first in range(0, len(z), CHUNK)]
+        return np.concatenate(parts) if parts else np.zeros(0)
 
-        return log_density
-
-    def _inside(self, scaled: Array) -> tuple[Array, Array]:
-        """A standardised point moved to the edge of the trusted region if outside, and its distance to the edge."""
-        away = jnp.sqrt(jnp.sum((jnp.asarray(self.whiten, jnp.float32) @ scaled) ** 2) + 1e-12)
-        edge = self.reach * self.radius
-        return scaled * jnp.minimum(1, edge / away), jnp.maximum(away - edge, 0)
-
-    def _value(self, scaled: Array) -> Array:
-        inside, _ = self._inside(scaled)
-        slope, curvature = (jnp.asarray(part, jnp.float32) for part in (self.trend.slope, self.trend.curvature))
-        away = inside - jnp.asarray(self.trend.centre, jnp.float32)
-        learnt = value(self.units, self.solved.head, inside)
-        return away @ slope + 0.5 * away @ curvature @ away + learnt
+    def _values(self, z: np.ndarray) -> np.ndarray:
+        """R̂ of each member (members, n)."""
+        found = []
+        for units, head, _ in self.members:
+            curvature, slope = head.affine[:, :-1], head.affine[:, -1]
+            found.append(0.5 * ((z @ curvature) * z).sum(axis=1) + z @ slope + values(units, z) @ head.weights)
+        return np.stack(found)
 
     def value(self, points: np.ndarray) -> np.ndarray:
-        """R̂ at points (n, dim); outside the trusted region, that at its edge."""
-        scaled = jnp.asarray(self.standardise(points), jnp.float32)
-        return np.asarray(lax.map(self._value, scaled, batch_size=CHUNK), float)
+        """R̂ at points (n, dim), up to a constant."""
+        return self._each(lambda z: self._values(z).mean(axis=0), points)
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """∇R̂ at points (n, dim)."""
-        return self.slope(self._value, points)
+        z = self._inside(points).astype(np.float32)
+        parts = [predicted(head.affine, units, head.weights, z) for units, head, _ in self.members]
+        return np.mean(parts, axis=0, dtype=float) @ self.frame.forward
 
-    def explored(self, points: np.ndarray) -> np.ndarray:
-        scaled = self.standardise(points)
-        return np.linalg.norm(scaled @ self.whiten.T, axis=1) <= self.radius
-
-    def features(self, points: np.ndarray) -> np.ndarray:
-        scaled = jnp.asarray(self.standardise(points), jnp.float32)
-        own, ridge = activations(self.units, jax.vmap(lambda point: self._inside(point)[0])(scaled))
-        return np.asarray(jnp.concatenate([log_cosh(own).reshape(len(scaled), -1), log_cosh(ridge)], axis=1), float)
+    @cached_property
+    def _systems(self) -> list[tuple[System, np.ndarray, Any]]:
+        """The normal equations of each member, its mean terms over typical points, and its factor."""
+        z = self._inside(self.typical)
+        found = []
+        for units, head, sums in self.members:
+            system = System(sums, units, self.frame.precision)
+            found.append((system, system.terms(z, values(units, z)).mean(axis=0), system.factor(head)))
+        return found
 
     def error(self, points: np.ndarray) -> np.ndarray:
-        """Standard error of R̂ minus its mean over typical points, including that of the basis."""
-        middle, typical = self.features(self.typical).mean(axis=0), self.standardise(self.typical)
-        parts = [np.zeros(0)]
-        for first in range(0, len(points), SETTINGS.error_chunk):
-            chunk = points[first : first + SETTINGS.error_chunk]
-            away = self.features(chunk) - middle
-            learnt = self.noise * np.einsum("np,pn->n", away, cho_solve(self.solved.factor, away.T))
-            trend = self.trend.error_squared(self.standardise(chunk), typical)
-            parts.append(np.sqrt(learnt + trend + self.capacity_error**2))
-        return np.concatenate(parts)
+        """Standard error of R̂ minus its mean over typical points: of the posterior, and between candidates."""
+        middle = self._values(self._inside(self.typical)).mean(axis=1)
 
-    def resembles(self, other: Any) -> bool:
-        """Never: every fit is computed from its rows."""
-        return False
+        def spread(z: np.ndarray) -> np.ndarray:
+            learnt = np.zeros(len(z))
+            for (units, head, _), (system, about, factor) in zip(self.members, self._systems, strict=True):
+                learnt += system.covariances(system.terms(z, values(units, z)) - about, head, factor)
+            apart = (self._values(z) - middle[:, None]).var(axis=0)
+            return np.sqrt(self.noise * learnt / len(self.members) + apart)
+
+        return self._each(spread, points)
+
+    def explored(self, points: np.ndarray) -> np.ndarray:
+        """Whether points (n, dim) are within the learners' radius, and R̂ about as certain as at their points."""
+        near = np.linalg.norm(self._inside(points), axis=1) <= self.radius
+        if near.any():
+            near[near] = self._uncertain(self._inside(np.asarray(points)[near])) <= 1
+        return near
+
+    def _uncertain(self, z: np.ndarray) -> np.ndarray:
+        """The confining standard error, over its limit."""
+        blocks = jnp.asarray(z, jnp.float32)
+        return np.asarray(lax.map(partial(_error, self._density), blocks, batch_size=512), float) / self._limit
+
+    @cached_property
+    def _limit(self) -> float:
+        z = jnp.asarray(self._inside(self.typical), jnp.float32)
+        return BEYOND * float(np.quantile(np.asarray(jax.vmap(partial(_error, self._density))(z)), 0.99)) + 1e-12
+
+    @cached_property
+    def _density(self) -> Density:
+        """The numbers of the density at β = 1, with an error without limit."""
+        system, about, _ = self._systems[0]
+        units, head, _ = self.members[0]
+        mean = system.mean
+        quadratic = system.quadratic * (1 + head.quadratic)
+        level = system.count * system.precision
+        inverse = np.zeros((self.dim, self.dim))
+        inverse[system.rows, system.columns] = 1 / quadratic * np.where(system.rows == system.columns, 0.25, 1.0)
+        counts = [-(-sum(len(part) for part in parts) // PADDED) * PADDED for parts in self._parts()]
+        most = int(np.clip(CONFINING_NUMBERS // self.dim**2, 8, MOST_CONFINING))
+        lifted = np.zeros((most, sum(counts)))
+        squares, along = np.zeros((most, self.dim, self.dim)), np.zeros((most, self.dim))
+        shift = np.zeros(most)
+        if units.number:
+            matrix = system.prior_matrix(head)
+            variance, axes = np.linalg.eigh(matrix)
+            probes = self._inside(self.typical)
+            probes = np.concatenate([probes, 1.5 * probes])
+            left = system.left(system.terms(probes, values(units, probes)) - about, head)
+            weight = ((left @ axes) ** 2).mean(axis=0) / np.maximum(variance, 1e-12 * variance.max())
+            chosen = np.argsort(-weight)[:most]
+            rows = (axes[:, chosen] / np.sqrt(np.maximum(variance[chosen], 1e-12 * variance.max()))).T
+            few = len(chosen)
+            cut = len(units.bends)
+            lifted[:few, :cut] = rows[:, :cut]
+            lifted[:few, counts[0] : counts[0] + units.number - cut] = rows[:, cut:]
+            flat = rows @ (system.mixed / quadratic) * np.where(system.rows == system.columns, 0.5, 1.0)
+            squares[:few][:, system.rows, system.columns] = flat
+            along[:few] = rows @ (system.linear / level)
+            shift[:few] = system.left(about[None], head)[0] @ rows.T
+        affine = np.mean([member.head.affine for member in self.members], axis=0)
+        bends, waves = (_stacked(parts, count) for parts, count in zip(self._parts(), counts, strict=True))
+        weights = self._weights(counts)
+        numbers = (
+            1.0,
+            affine,
+            bends,
+            waves,
+            *weights,
+            system.turn,
+            mean,
+            inverse,
+            1 / level,
+            lifted,
+            squares,
+            along,
+            shift,
+            np.sqrt(self.noise),
+            self.frame.centre,
+            self.frame.forward,
+            self.frame.backward,
+        )
+        # The scale of the error is in ``limit`` until a limit is set; the squares' own mean is left out of it.
+        return Density(*(jnp.asarray(number, jnp.float32) for number in numbers))
+
+    def _parts(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        return [member.units.bends for member in self.members], [member.units.waves for member in self.members]
+
+    def _weights(self, counts: list[int]) -> list[np.ndarray]:
+        cuts = [len(member.units.bends) for member in self.members]
+        heads = [member.head.weights / len(self.members) for member in self.members]
+        bend = [head[:cut] for head, cut in zip(heads, cuts, strict=True)]
+        wave = [head[cut:] for head, cut in zip(heads, cuts, strict=True)]
+        return [_stacked(parts, count) for parts, count in zip((bend, wave), counts, strict=True)]
 
     def maximum(self, samples: np.ndarray, interval: tuple[float, float] | None = None) -> np.ndarray:
         """See `Reward.maximum`."""
@@ -188,156 +294,99 @@ class RidgePotential:
         enough: Callable[[np.ndarray], bool] = lambda samples: True,
         coordinates: Coordinates | None = None,
         measure: str = "coordinates",
+        draws: int | None = None,
     ) -> Drawn:
-        """Samples of exp(βR̂) by NUTS; see `Potential.sample`."""
-        return sample_nuts(self, chains, beta, seed, enough, coordinates, measure)
+        """Samples of exp(βR̂) by Hamiltonian Monte Carlo; see `Potential.sample`."""
+        density = self._density
+        numbers = density._replace(beta=jnp.float32(beta), limit=jnp.float32(self._limit) / density.limit)
+        log_density = _log_density if coordinates is None else _folded(coordinates, measure)
+        lanes = max(chains, FEWEST_CHAINS)
+        starts = self._inside(self.typical[np.random.default_rng(seed).integers(0, len(self.typical), lanes)])
+        each = draws or max(DRAWS, -(-FEWEST_DRAWS // chains))
+        more = hamiltonian_chains(log_density, numbers, starts, each, seed)
 
-    def slope(self, function: Callable[[Array], Array], points: np.ndarray) -> np.ndarray:
-        """Gradient at points (n, dim) of a function of one standardised point, such as `scaled_log_density`."""
-        scaled = jnp.asarray(self.standardise(points), jnp.float32)
-        return np.asarray(lax.map(jax.grad(function), scaled, batch_size=CHUNK), float) / self.spread
+        def restored(z: np.ndarray) -> np.ndarray:
+            points = z[:chains] @ self.frame.backward.T + self.frame.centre
+            return points if coordinates is None else coordinates.fold(points)[0]
+
+        drawn = more()
+        for _ in range(1, MOST_ROUNDS if draws is None else 1):
+            if enough(restored(drawn)):
+                break
+            drawn = np.concatenate([drawn, more()], axis=1)
+        samples = restored(drawn)
+        flat = samples.reshape(-1, self.dim)
+
+        def slope(points: np.ndarray) -> np.ndarray:
+            z = jnp.asarray(self._inside(points), jnp.float32)
+            found = lax.map(jax.grad(partial(log_density, numbers)), z, batch_size=512)
+            return np.asarray(found, float) @ self.frame.forward
+
+        return Drawn(samples, stein(slope, flat, None if coordinates is None else coordinates.interval))
 
 
-def fit_ridge(points: np.ndarray, gradients: np.ndarray, held: np.ndarray, seed: int = 0) -> RidgePotential:
-    """Fit a reward to observations; the parameters are those of `onlooker.fit.potential.begin`."""
-    centre, spread = points.mean(axis=0, dtype=float), points.std(axis=0, dtype=float)
-    scaled, slopes = ((points - centre) / spread).astype(np.float32), (gradients * spread).astype(np.float32)
-    zero = -centre / spread
-    trend, quadratic_error = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
-
-    left = _without_own_units(scaled, slopes, held, zero, seed)
-    count = min(SETTINGS.most_units, max(SETTINGS.fewest_units, 2 * points.shape[1]))
-    units = start(scaled, left, zero, trend.curvature, count, seed)
-    grounds = []
-    for ground in (no_quadratic(points.shape[1]), trend):
-        rest = (slopes - ground.gradient(scaled)).astype(np.float32)
-        train, out = ((chunks(scaled[part]), chunks(rest[part])) for part in (~held, held))
-        grounds.append((solve(units, train, out), ground, (train, out)))
-    first, ground, parts = min(grounds, key=lambda candidate: candidate[0].error)
-    more = partial(start, scaled, left, zero, trend.curvature, seed=seed)
-    *_, (fewer, before), (units, solved) = _grow(units, first, more, parts, quadratic_error, seed)
-    variance, axes = np.linalg.eigh(np.cov(scaled[:: max(1, len(scaled) // SETTINGS.covariance_rows)].T))
-    whiten = (axes / np.sqrt(np.maximum(variance, SETTINGS.least_variance))).T
-    away = np.linalg.norm(scaled @ whiten.T, axis=1)
-    radius = float(np.quantile(away, SETTINGS.inside))
-    typical = typical_points(points, seed)
-    potential = RidgePotential(
-        centre,
-        spread,
-        ground,
-        units,
-        solved,
-        whiten,
-        radius,
-        1.0,
+def assembled(
+    dictionary: Dictionary, members: tuple[Member, ...], errors: list[float], typical: np.ndarray, radius: float
+) -> RidgePotential:
+    """The potential of solved members."""
+    error = float(np.mean(errors))
+    return RidgePotential(
+        dictionary.frame,
+        members,
         typical,
-        _apart((fewer, before), (units, solved), (typical - centre) / spread),
-        solved.error / points.shape[1],
-        solved.error,
-        quadratic_error,
+        radius,
+        max(error, 0.0),
+        dictionary.directions,
+        dictionary.found,
+        dictionary.misfit,
+        dictionary.steepness.growth,
+        error,
+        dictionary.quadratic_error,
     )
-    everything = solve(units, *parts, penalty=solved.penalty, about=potential.features(typical))
-    potential = replace(potential, solved=everything, noise=potential.noise * everything.inflation**2)
-    believed = _believed(potential, points, gradients, held, away)
-    return replace(potential, reach=SETTINGS.believed if believed else 1.0)
 
 
-def begin_ridge(
-    points: np.ndarray,
-    gradients: np.ndarray,
-    held: np.ndarray,
-    seed: int = 0,
-    interval: tuple[float, float] | None = None,
-) -> KeptRows:
-    """Empty sums, which keep their rows; the parameters are those of `onlooker.fit.potential.begin`.
-
-    ``interval`` is not used: units are as accurate at its ends as anywhere.
-    """
-    return KeptRows(partial(fit_ridge, seed=seed))
+def _stacked(parts: list[np.ndarray], count: int) -> np.ndarray:
+    """Parts one after another, with zeros up to a number of rows."""
+    rows = np.concatenate(parts)
+    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]))])
 
 
-def _without_own_units(
-    scaled: np.ndarray, slopes: np.ndarray, held: np.ndarray, zero: np.ndarray, seed: int
-) -> np.ndarray:
-    """Gradients minus those of a fit with units on single coordinates only."""
-    alone = start(scaled, slopes, zero, np.eye(scaled.shape[1]), 1, seed)
-    sample = np.random.default_rng(seed).random(len(scaled)) < SETTINGS.rows_alone / len(scaled)
-    train, out = ((chunks(scaled[part]), chunks(slopes[part])) for part in (sample & ~held, held))
-    return slopes - predicted(alone, solve(alone, train, out).head, scaled)
+def _unit_values(numbers: Density, z: Array) -> tuple[Array, Array]:
+    bend = jnp.abs(numbers.bends[:, :-1] @ z + numbers.bends[:, -1])
+    wave = numbers.waves[:, :-1] @ z + numbers.waves[:, -1]
+    return bend + jnp.log1p(jnp.exp(-2 * bend)) - np.float32(np.log(2)), -jnp.cos(wave)
 
 
-def _grow(
-    units: Units, solved: Solved, more: Callable[[int], Units], parts: tuple[Rows, Rows], most: float, seed: int
-) -> list[tuple[Units, Solved]]:
-    """Double the number of units as long as that helps, then refine them, and repeat.
-
-    ``most`` is the error without units. Returns every stage tried, by held-out error, largest first.
-    """
-
-    def refined(units: Units, solved: Solved) -> tuple[Units, Solved]:
-        moved = refine(units, solved.head, *parts[0], jax.random.key(seed), SETTINGS.refinements)
-        return moved, solve(moved, *parts)
-
-    def helps(new: Solved, old: Solved) -> bool:
-        return old.error - new.error > SETTINGS.worth_doubling * (most - old.error)
-
-    stages = [(units, solved)]
-    while 2 * len(units.offset) <= SETTINGS.most_units:
-        units = more(2 * len(units.offset))
-        stages.append((units, solve(units, *parts)))
-        if not helps(stages[-1][1], stages[-2][1]):
-            break
-    best = min(stages, key=lambda stage: stage[1].error)
-    stages.append(refined(*best))
-    while helps(stages[-1][1], best[1]) and 2 * len(stages[-1][0].offset) <= SETTINGS.most_units:
-        best = stages[-1]
-        units = more(2 * len(best[0].offset))
-        stages.append(refined(units, solve(units, *parts)))
-    return sorted(stages, key=lambda stage: -stage[1].error)
+def _error(numbers: Density, z: Array) -> Array:
+    """The standard error that confines samples, from the terms of the posterior variance that grow most."""
+    bend, wave = _unit_values(numbers, z)
+    return _spread(numbers, z, bend, wave) * numbers.limit
 
 
-def _apart(before: tuple[Units, Solved], after: tuple[Units, Solved], typical: np.ndarray) -> float:
-    """Half of the change of R̂ at typical points in the last improvement: as much may still be missing."""
-    points = jnp.asarray(typical, jnp.float32)
-    change = [jax.vmap(partial(value, units, solved.head))(points) for units, solved in (before, after)]
-    return 0.5 * float(jnp.std(change[0] - change[1]))
+def _spread(numbers: Density, z: Array, bend: Array, wave: Array) -> Array:
+    along = numbers.turn @ (z - numbers.mean)
+    first = numbers.bends.shape[0]
+    left = numbers.lifted[:, :first] @ bend + numbers.lifted[:, first:] @ wave
+    left = left - (numbers.squares @ along) @ along - numbers.along @ along - numbers.level
+    plain = along**2 @ (numbers.quadratic @ along**2) + along**2 @ numbers.linear
+    return jnp.sqrt(jnp.sum(left**2) + plain + 1e-12)
 
 
-def _believed(
-    potential: RidgePotential, points: np.ndarray, gradients: np.ndarray, held: np.ndarray, away: np.ndarray
-) -> bool:
-    """Whether a fit to inner points predicts gradients at outer points better without a wall than with one."""
-    inner, outer = np.quantile(away, [SETTINGS.inner, SETTINGS.outer])
-    train, test = ~held & (away < inner), np.flatnonzero(held & (away > outer))[: SETTINGS.most_tried]
-    if train.sum() < len(points) // 4 or len(test) < SETTINGS.fewest_tried:
-        return False
-    scaled, slopes = potential.standardise(points), gradients * potential.spread
-    ground = potential.trend
-    if ground.curvature.any():
-        ground, _ = fit_quadratic(scaled[train], slopes[train], scaled[held], slopes[held])
-    rest = slopes - ground.gradient(scaled)
-    outer_rows = chunks(scaled[test]), chunks(rest[test])
-    inner_rows = chunks(scaled[train]), chunks(rest[train])
-    head = solve(potential.units, inner_rows, outer_rows, penalty=potential.solved.penalty)
-    tried = replace(potential, trend=ground, solved=head, radius=float(inner))
-    beyond, walled = (
-        ((tried.slope(replace(tried, reach=reach).scaled_log_density(1.0), points[test]) - gradients[test]) ** 2)
-        @ potential.spread**2
-        for reach in (SETTINGS.beyond, 1.0)
-    )
-    return bool(beyond.sum() < walled.sum())
+def _log_density(numbers: Density, z: Array) -> Array:
+    """log p at one point of the frame."""
+    bend, wave = _unit_values(numbers, z)
+    height = 0.5 * z @ (numbers.affine[:, :-1] @ z) + numbers.affine[:, -1] @ z
+    height = height + numbers.bend @ bend + numbers.wave @ wave
+    beyond = jnp.maximum(_spread(numbers, z, bend, wave) / numbers.limit - 1, 0)
+    return numbers.beta * height - 2 * beyond**2
 
 
-KIND = FitKind(
-    basis="units on directions",
-    serves=lambda dim: dim >= 1,
-    begin=begin_ridge,
-    sums=KeptRows,
-    potential=RidgePotential,
-    streams=False,
-    # An Observer in many dimensions fits to the rows it keeps; in ten dimensions they take 32 MB.
-    kept=200_000,
-    # The same number as before an Observer's first fit: there is no cheaper one to start with.
-    after_jump=1000,
-    limited=False,
-)
+def _folded(coordinates: Coordinates, measure: str) -> Callable[[Density, Array], Array]:
+    """log p with coordinates folded into their range, and with the volume of policies if that is the measure."""
+
+    def log_density(numbers: Density, z: Array) -> Array:
+        point = coordinates.fold(numbers.backward @ z + numbers.centre)[0]
+        height = _log_density(numbers, numbers.forward @ (point - numbers.centre))
+        return height + coordinates.log_volume(point) if measure == "policy" else height
+
+    return log_density

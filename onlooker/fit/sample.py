@@ -1,26 +1,19 @@
-"""Samples of exp(βR̂) for a fitted R̂: independent draws from cells where a grid resolves it, NUTS otherwise.
+"""Samples of exp(βR̂) for a fitted R̂: independent draws from cells where a grid resolves it, and how well samples fit.
 
-R̂ is defined everywhere and differentiable, so that no data are needed while sampling. A potential's method ``sample``
-calls one of these functions.
+Where no grid resolves it, chains do (`onlooker.fit.hmc`). R̂ is defined everywhere and differentiable, so that no data
+are needed while sampling.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from onlooker.core.policies import Coordinates
 from onlooker.fit.cells import Cells
 
-if TYPE_CHECKING:
-    from onlooker.fit.ridge_potential import RidgePotential
-
-__all__ = ["SETTINGS", "Drawn", "SampleSettings", "sample_cells", "sample_nuts"]
+__all__ = ["SETTINGS", "Drawn", "SampleSettings", "sample_cells", "stein"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +26,6 @@ class SampleSettings:
         Independent draws per chain.
     fewest_draws
         Smallest number of independent draws in all chains together: with few chains, each has more.
-    warmup
-        Discarded steps of NUTS, in which it adapts its step size and metric.
-    round
-        Draws per chain of NUTS between checks whether they suffice.
-    most_rounds
-        Largest number of rounds: chains that have not converged by then rarely do, and a warning says so.
-    tree_depth
-        Largest number of doublings of a NUTS trajectory: 127 gradients, as every chain waits for the longest.
     most_checked
         Largest number of samples in the self-check of chains: its chance error is then some hundredths.
     coarse
@@ -50,10 +35,6 @@ class SampleSettings:
 
     draws: int = 500
     fewest_draws: int = 2000
-    warmup: int = 200
-    round: int = 250
-    most_rounds: int = 6
-    tree_depth: int = 7
     most_checked: int = 5000
     coarse: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({1: 64, 2: 32, 3: 16}))
 
@@ -82,84 +63,18 @@ class Drawn(NamedTuple):
     unresolved: float = 0.0
 
 
-def sample_cells(law: Cells, chains: int, seed: int) -> Drawn:
+def sample_cells(law: Cells, chains: int, seed: int, draws: int | None = None) -> Drawn:
     """Independent draws from a law on cells, divided among chains."""
     dim = law.low.shape[1]
-    draws = max(SETTINGS.draws, -(-SETTINGS.fewest_draws // chains))
+    draws = draws or max(SETTINGS.draws, -(-SETTINGS.fewest_draws // chains))
     samples = law.draw(chains * draws, seed).reshape(chains, draws, dim)
     return Drawn(samples, _excess_variation(law, samples.reshape(-1, dim)), law.rough)
 
 
-def sample_nuts(
-    potential: "RidgePotential",
-    chains: int,
-    beta: float,
-    seed: int,
-    enough: Callable[[np.ndarray], bool],
-    coordinates: Coordinates | None,
-    measure: str,
-) -> Drawn:
-    """Chains of NUTS, run until their samples are ``enough``; the parameters are those of `Potential.sample`."""
-    log_density = _on_torus(potential, beta, coordinates, coordinates if measure == "policy" else None)
-    starts = potential.typical[np.random.default_rng(seed).integers(0, len(potential.typical), chains)]
-    # Imported here because it takes half a second, and draws from cells do not need it.
-    from numpyro.infer import MCMC, NUTS
-
-    sampler = MCMC(
-        NUTS(potential_fn=lambda point: -log_density(point), max_tree_depth=SETTINGS.tree_depth),
-        num_warmup=SETTINGS.warmup,
-        num_samples=SETTINGS.round,
-        num_chains=chains,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
-
-    def restored(scaled: Any) -> np.ndarray:
-        points = potential.restore(np.asarray(scaled))
-        return points if coordinates is None else coordinates.fold(points)[0]
-
-    def draws(key: Array, **options: Any) -> np.ndarray:
-        # NumPyro leaves dtypes and ranks to promotion.
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            sampler.run(key, **options)
-        return restored(sampler.get_samples(group_by_chain=True))
-
-    samples = draws(jax.random.key(seed), init_params=jnp.asarray(potential.standardise(starts), jnp.float32))
-    for number in range(1, SETTINGS.most_rounds):
-        if enough(samples):
-            break
-        sampler.post_warmup_state = sampler.last_state
-        samples = np.concatenate([samples, draws(jax.random.key(seed + number))], axis=1)
-    interval = None if coordinates is None else coordinates.interval
-    return Drawn(samples, _stein(potential, log_density, samples.reshape(-1, potential.dim), interval))
-
-
-def _on_torus(
-    potential: "RidgePotential", beta: float, coordinates: Coordinates | None, volume: Coordinates | None
-) -> Callable[[Array], Array]:
-    """A function of one standardised point: βR̂ with coordinates folded into their range, plus log volume if given."""
-    inside = potential.scaled_log_density(beta)
-    if coordinates is None:
-        return inside
-    centre, spread = (jnp.asarray(part, jnp.float32) for part in (potential.centre, potential.spread))
-
-    def log_density(scaled: Array) -> Array:
-        point = coordinates.fold(scaled * spread + centre)[0]
-        height = inside((point - centre) / spread)
-        return height if volume is None else height + volume.log_volume(point)
-
-    return log_density
-
-
-def _stein(
-    potential: "RidgePotential",
-    log_density: Callable[[Array], Array],
-    flat: np.ndarray,
-    interval: tuple[float, float] | None,
-) -> float:
-    """Violation of Stein's identity, see `Drawn.mismatch`."""
+def stein(slope: Callable[[np.ndarray], np.ndarray], flat: np.ndarray, interval: tuple[float, float] | None) -> float:
+    """Violation of Stein's identity by samples (n, dim) of a law whose log has this ``slope``; see `Drawn.mismatch`."""
     sample = flat[np.random.default_rng(0).integers(0, len(flat), min(len(flat), SETTINGS.most_checked))]
-    slopes = potential.slope(log_density, sample)
+    slopes = slope(sample)
     if interval is None:
         return float(np.abs(1 + np.mean((sample - sample.mean(axis=0)) * slopes, axis=0)).max())
     rate = np.pi / (interval[1] - interval[0])

@@ -187,9 +187,7 @@ class Observer:
 
     def _say(self, messages: Iterable[Message]) -> None:
         """Raise messages as warnings, but each code only once."""
-        new = [message for message in messages if message.code not in self._said]
-        self._said |= {message.code for message in new}
-        deliver(new)
+        deliver(messages, said=self._said)
 
     def learn_log(self, log: Any, *, checkpoint: Any = None, every: int = SETTINGS.checkpoint_every) -> int:
         """Learn the log's new rows; return their number.
@@ -289,25 +287,29 @@ class Observer:
 
     @property
     def samples(self) -> np.ndarray:
-        """Samples (chain, draw, dim) of exp(R̂)."""
+        """Samples (chain, draw, dim) of exp(R̂), drawn when they are first asked for."""
         return self.reconstruction().samples
 
     @property
     def warnings(self) -> list[Message]:
-        """Warnings about the observations so far and their fit."""
+        """Warnings about the observations so far, their fit and its samples, which are drawn for them."""
         return self._reconstructed().warnings
 
     def reconstruction(self) -> Reconstruction:
-        """The current result, as `reconstruct` returns it; its warnings are raised, each code once per Observer."""
+        """The current result, as `reconstruct` returns it; its warnings are raised, each code once per Observer.
+
+        Samples are drawn when they are first used, and warnings about them are raised then.
+        """
         result = self._reconstructed()
-        self._say(result.warnings)
+        self._say(result.found.warnings)
         return result
 
     def _reconstructed(self) -> Reconstruction:
         with self._asking:
             if self._result is None or self._result[0] != self._rows.taken:
                 view = self._view()
-                self._result = view.taken, view.result(self._potential(view), Options(1.0, self.chains, self.seed))
+                options = Options(1.0, self.chains, self.seed)
+                self._result = view.taken, view.result(self._potential(view), options, self._said)
             return self._result[1]
 
     def _take(self, block: Block) -> None:

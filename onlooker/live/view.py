@@ -94,9 +94,20 @@ class View(NamedTuple):
             raise ValueError("points move along a coordinate only where learners ran away; leave it out.")
         return sums.fit(like)
 
-    def result(self, fit: Potential, options: Options) -> Reconstruction:
-        """The result of a fit to this view."""
+    def result(self, fit: Potential, options: Options, said: set[str]) -> Reconstruction:
+        """The result of a fit to this view.
+
+        Parameters
+        ----------
+        fit
+            The fit.
+        options
+            Settings of the result.
+        said
+            Codes of warnings that are not raised again when its samples are drawn.
+        """
         seen = Observations(self.recent.points, self.recent.gradients, None, None, self.rejected, ())
         checked, warnings = inspect(seen)
         result = from_potential(fit, checked, [*warnings, *self.warnings], options, 0.0)
-        return replace(result, diagnostics={**result.diagnostics, **self.counts})
+        found = result.found._replace(diagnostics={**result.found.diagnostics, **self.counts})
+        return replace(result, found=found, draws=replace(result.draws, said=said))

@@ -275,10 +275,10 @@ def _larger(seed: int) -> Row:
         measure="policy",
         seed=seed,
     )
+    best = angles.policy(_quietly(result.maximum))
     seconds = time.perf_counter() - began
     places = _exact_places(cmdp, angles, seed)
     error = result.reward(places) - cmdp.penalised(angles.policy(places))
-    best = angles.policy(result.maximum())
     values = cmdp.values(best)
     metrics = {
         "rms_of_reward": float(np.nanstd(error)),

@@ -55,7 +55,7 @@ def corrected_rows(
                     chains=256,
                     seed=example.seed,
                 )
-            histograms[method] = Histogram.of(result.samples, example.exact.edges)
+                histograms[method] = Histogram.of(result.samples, example.exact.edges)
             yield _row(example, result, histograms[method], seen, agents, time.perf_counter() - began)
             if other is not None:
                 yield _against(example, method, histograms[method], other, len(seen))

@@ -248,8 +248,8 @@ def _corrected(example: Example) -> Iterator[Row]:
         seen = simulate(reward, example.density, agents=count, horizon=horizon, learning_rate=0.01, seed=example.seed)
         began = time.perf_counter()
         result = reconstruct(seen.points, seen.gradients, agents=seen.agents, times=seen.times, seed=example.seed)
-        seconds = time.perf_counter() - began
         flat = result.samples.reshape(-1, reward.dim)
+        seconds = time.perf_counter() - began
         distances = example.reference.distances(flat)
         example.shown[name] = flat
         metrics = {

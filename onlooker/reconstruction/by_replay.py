@@ -28,6 +28,7 @@ from onlooker.fit.quadratic import fit_quadratic
 from onlooker.inverse.base import InverseLearner
 from onlooker.inverse.on_policies import on_policies
 from onlooker.inverse.replay import BOX_WIDTHS, remembered, replay
+from onlooker.reconstruction.draws import Findings, given
 from onlooker.reconstruction.options import Options, some_of
 from onlooker.reconstruction.result import Reconstruction
 
@@ -137,7 +138,8 @@ def by_replay(seen: Observations, warnings: list[Message], options: Options) -> 
         warnings.append(Message("samples-not-converged", text, converged._asdict()))
     thinned = samples[:, :: max(1, samples.shape[1] // 1000)]
     carried = some_of(seen, options.seed)
-    return Reconstruction("replay", thinned, diagnostics, warnings, fitted, carried, coordinates, rounds[-1])
+    found = Findings(diagnostics, warnings)
+    return Reconstruction("replay", fitted, found, given(thinned), carried, coordinates, rounds[-1])
 
 
 def mirrored(

@@ -15,6 +15,7 @@ from onlooker.engine.accumulators import Grid, Marginals
 from onlooker.engine.run import Chains, run
 from onlooker.fit.grid_reward import GRID_BINS, GridReward, SamplesOnly
 from onlooker.inverse import ball, passive, reweighted
+from onlooker.reconstruction.draws import Findings, given
 from onlooker.reconstruction.options import Options, some_of
 from onlooker.reconstruction.result import Reconstruction
 
@@ -61,8 +62,8 @@ def by_single_kernel(method: str, seen: Observations, warnings: list[Message], o
         **_numbers(result),
         **options.about,
     }
-    warnings, carried = [*warnings, *result.warnings], some_of(seen, options.seed)
-    return Reconstruction(learner.name, result.samples, diagnostics, warnings, fitted, carried, _chains=result)
+    found, carried = Findings(diagnostics, [*warnings, *result.warnings]), some_of(seen, options.seed)
+    return Reconstruction(learner.name, fitted, found, given(result.samples), carried, _chains=result)
 
 
 def _numbers(result: Chains) -> dict[str, float]:

@@ -52,7 +52,8 @@ def reconstruct(
 ) -> Reconstruction:
     """Reconstruct the reward that gradient learners maximise.
 
-    Every warning is raised once as an `OnlookerWarning`, and listed in the result.
+    Every warning is raised once as an `OnlookerWarning`, and listed in the result. A fitted potential is not sampled
+    here: its samples are drawn when they are first used, and warnings about them are raised then.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def reconstruct(
     beta
         β: the samples follow exp(βR). Larger values concentrate them around the maxima.
     method
-        "potential" fits a reward whose gradient predicts the observed ones, and draws from it; "replay" runs chains on
+        "potential" fits a reward whose gradient predicts the observed ones; "replay" runs chains on
         a kernel regression of the gradients; "passive" and "reweighted" are the paper's, and need the density. "auto"
         is "potential", or "replay" if the potential is too smooth and predicts held-out gradients worse.
     step_size
@@ -89,7 +90,8 @@ def reconstruct(
     seed
         Seed of all random numbers.
     strict
-        Whether to raise an `OnlookerWarning` as an error when a warning says that the answer may be wrong.
+        Whether to raise an `OnlookerWarning` as an error when a warning says that the answer may be wrong. Samples are
+        then drawn at once, because some warnings are about them.
     coordinates
         `spherical(states, actions)` or `softmax(states, actions)` if the points are coordinates of policies: angles are
         folded into [0, π/2], and R is assumed to be even about both ends.
@@ -134,7 +136,8 @@ def reconstruct(
     options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
     with undelivered():
         result = _reconstructed(seen, method, options)
-    deliver(result.warnings, strict=strict)
+        warnings = result.warnings if strict else result.found.warnings
+    deliver(warnings, strict=strict)
     return result
 
 
@@ -169,7 +172,9 @@ def _reconstructed(seen: Observations, method: str, options: Options) -> Reconst
     jumps = [jump for jump in jumps if confirmed(jump, checked, potential)]
     if method == "auto":
         result = _or_replay(potential, result, checked, warnings, options)
-    return replace(result, warnings=[*result.warnings, *about_jumps(jumps, checked, len(seen))])
+    found = result.found
+    warnings = [*found.warnings, *about_jumps(jumps, checked, len(seen))]
+    return replace(result, found=found._replace(warnings=warnings))
 
 
 def _folded(seen: Observations, coordinates: Coordinates) -> Observations:
@@ -195,9 +200,9 @@ def _or_replay(
     potential: Potential, fitted: Reconstruction, seen: Observations, warnings: list[Message], options: Options
 ) -> Reconstruction:
     """The fitted potential, unless it is at its finest resolution and replay predicts held-out gradients better."""
-    numbers = fitted.diagnostics
+    numbers = fitted.found.diagnostics
     explains = numbers["held_out_error"] < (1 - WORTH_A_LOOK) * numbers["quadratic_error"]
     if not (potential.at_finest and explains):
         return fitted
     replayed = by_replay(seen, warnings, options)
-    return replayed if replayed.diagnostics["held_out_error"] < numbers["held_out_error"] else fitted
+    return replayed if replayed.found.diagnostics["held_out_error"] < numbers["held_out_error"] else fitted

@@ -1,8 +1,8 @@
-"""The result of a reconstruction: a reward with error bars, samples, diagnostics and warnings."""
+"""The result of a reconstruction: R̂ with error bars, samples of exp(βR̂) when asked for, diagnostics and warnings."""
 
 import html
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from onlooker.core.messages import Message, trusted
 from onlooker.core.policies import Coordinates
-from onlooker.core.settings import as_places
+from onlooker.core.settings import as_places, check_positive, check_seed, check_whole
 from onlooker.fit.grid_reward import GridReward
 from onlooker.fit.potential import Potential, Reward
 from onlooker.reconstruction import plots
+from onlooker.reconstruction.draws import Draws, Findings
 
 if TYPE_CHECKING:
     import xarray
@@ -35,18 +36,19 @@ MOST_CURVES = 8
 class Reconstruction:
     """A reconstructed reward.
 
+    R̂, its error bars and `explored` need no samples. Those of a fitted potential are drawn when they are first used,
+    by `samples` or by what is computed from them, and kept. Warnings about them are raised then.
+
     Attributes
     ----------
     method
         The method used.
-    samples
-        Samples (chain, draw, dim) of exp(βR̂), thinned.
-    diagnostics
-        Properties of the data, the fit and the samples, by name.
-    warnings
-        Messages to read before the result is used, each with a code, a text and its numbers.
     fitted
         R̂ itself: a fitted potential or, for methods that run chains, a reward on a grid.
+    found
+        Diagnostics and warnings that are known without samples.
+    draws
+        The samples, drawn or not.
     observed
         A sample of the observations: "points" and "gradients".
     coordinates
@@ -54,20 +56,20 @@ class Reconstruction:
     """
 
     method: str
-    samples: np.ndarray
-    diagnostics: dict[str, Any]
-    warnings: list[Message]
     fitted: Reward
+    found: Findings
+    draws: Draws
     observed: dict[str, np.ndarray] = field(default_factory=dict)
     coordinates: Coordinates | None = None
     # The run that produced the samples, if there was one; not saved.
     _chains: "Chains | None" = None
 
     def __repr__(self) -> str:
-        rejected = self.diagnostics.get("rejected", 0)
+        known = self.found.diagnostics
+        rejected = known.get("rejected", 0)
         about = {
             "method": self.method,
-            "rows": f"{self.diagnostics.get('observations', 0):,}" + (f" ({rejected:,} rejected)" if rejected else ""),
+            "rows": f"{known.get('observations', 0):,}" + (f" ({rejected:,} rejected)" if rejected else ""),
             "dimensions": f"{self.dim}",
             "R̂ spans": self._span(),
             "warnings": ", ".join(message.code for message in self.warnings) or "none",
@@ -83,7 +85,7 @@ class Reconstruction:
         """The range of R̂ over the middle nine tenths of the observed points."""
         if not self.fitted.known:
             return "unknown: this method yields samples only"
-        span = self.diagnostics.get("reward_span")
+        span = self.found.diagnostics.get("reward_span")
         if span is None:
             low, high = np.nanquantile(self.reward(self._seen), [0.05, 0.95])
             span = high - low
@@ -91,11 +93,26 @@ class Reconstruction:
 
     @property
     def dim(self) -> int:
-        return self.samples.shape[-1]
+        return self.draws.dim
+
+    @property
+    def samples(self) -> np.ndarray:
+        """Samples (chain, draw, dim) of exp(βR̂), drawn at their first use and kept; of chains, thinned."""
+        return self.draws.get().samples
+
+    @property
+    def diagnostics(self) -> dict[str, Any]:
+        """Properties of the data, the fit and the samples, by name; draws the samples."""
+        return {**self.found.diagnostics, **self.draws.get().found.diagnostics}
+
+    @property
+    def warnings(self) -> list[Message]:
+        """Messages to read before the result is used, each with a code, a text and its numbers; draws the samples."""
+        return [*self.found.warnings, *self.draws.get().found.warnings]
 
     @property
     def trusted(self) -> bool:
-        """Whether no warning says that the answer may be wrong."""
+        """Whether no warning says that the answer may be wrong; draws the samples."""
         return trusted(self.warnings)
 
     @property
@@ -143,18 +160,53 @@ class Reconstruction:
         """Whether learners, or chains of a reward on a grid, were near x (n, dim)."""
         return self.fitted.explored(self._places(x))
 
+    def sample(self, draws: int | None = None, *, beta: float | None = None, seed: int | None = None) -> np.ndarray:
+        """New samples (chain, draw, dim) of exp(βR̂), which leave the result as it is.
+
+        Warnings about them are raised, unless they are fewer than two thousand in all: too few to be judged.
+
+        Parameters
+        ----------
+        draws
+            Number of draws per chain; default: as many as suffice, as in `samples`.
+        beta
+            β; default: that of the reconstruction.
+        seed
+            Seed of the draws; default: that of the reconstruction, so that the same law has the same samples.
+        """
+        law = self.draws.law
+        if law is None:
+            raise ValueError(
+                f"method {self.method!r} has only the samples of its chains; use samples, or reconstruct with "
+                "method='potential'."
+            )
+        law = replace(law, potential=cast(Potential, self.fitted))
+        if beta is not None:
+            check_positive(beta=beta)
+            law = replace(law, beta=float(beta))
+        if seed is not None:
+            check_seed(seed=seed)
+            law = replace(law, seed=int(seed))
+        if draws is not None:
+            check_whole(draws=draws)
+            draws = int(draws)
+        return law.sample(draws)
+
     def maximum(self) -> np.ndarray:
-        """The point (dim,) where R̂ is highest: by ascent from the best samples, or the centre of the highest bin."""
+        """The point (dim,) where R̂ is highest: by ascent from the best samples, or the centre of the highest bin.
+
+        The samples are drawn for it.
+        """
         interval = None if self.coordinates is None else self.coordinates.interval
         return self.fitted.maximum(self.samples.reshape(-1, self.dim), interval)
 
     @property
     def _seen(self) -> np.ndarray:
         """A sample of the observed points."""
-        return self.observed.get("points", self.samples.reshape(-1, self.dim))
+        return self.observed["points"] if "points" in self.observed else self.samples.reshape(-1, self.dim)
 
     def summit(self) -> np.ndarray:
-        """The highest explored point (dim,): the maximum or, if that is unexplored, the best observed point."""
+        """The highest explored point (dim,): the `maximum` or, if that is unexplored, the best observed point."""
         maximum = self.maximum()
         rewards = self.reward(self._seen)
         if self.explored(maximum[None])[0] or np.isnan(rewards).all():
@@ -165,7 +217,7 @@ class Reconstruction:
         """A matplotlib Figure of the samples: on a map of βR̂ in two dimensions, the chains' traces otherwise."""
         if self.dim != 2:
             return plots.trace(self.samples, 1 if self._chains is None else self._chains.sample_every)
-        beta = self.diagnostics["beta"]
+        beta = self.found.diagnostics["beta"]
         flat = self.samples.reshape(-1, 2)
         low, high = np.quantile(flat, [0.001, 0.999], axis=0)
         axes = tuple(np.linspace(*ends, PLOTTED) for ends in zip(low, high, strict=True))
@@ -174,7 +226,7 @@ class Reconstruction:
         return plots.reward_map(axes, beta * self.reward(points).reshape(PLOTTED, PLOTTED), shown)
 
     def landscape(self) -> Any:
-        """A matplotlib Figure of R̂ in its own units: a map in two dimensions, else `curves`."""
+        """A matplotlib Figure of R̂ in its own units: a map with its `summit` in two dimensions, else `curves`."""
         if self.dim != 2:
             return self.curves()
         axes = self._axes()
@@ -183,7 +235,7 @@ class Reconstruction:
         return plots.landscape((axes[0], axes[1]), values, self._seen, self.summit())
 
     def curves(self) -> Any:
-        """A matplotlib Figure of R̂ along each coordinate, through its summit, with error bars if known."""
+        """A matplotlib Figure of R̂ along each coordinate, through its `summit`, with error bars if known."""
         axes, summit = self._axes()[:MOST_CURVES], self.summit()
         values, errors = [], []
         for axis, along in enumerate(axes):

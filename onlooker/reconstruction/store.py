@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onlooker.core.messages import Message, as_message, in_short
-from onlooker.core.policies import by_name
+from onlooker.core.policies import Coordinates, by_name
 from onlooker.fit import potential as fits
 from onlooker.fit.grid_reward import GridReward, SamplesOnly
+from onlooker.reconstruction.draws import Findings, Law, given
 from onlooker.reconstruction.result import Reconstruction
 from onlooker.storage.atomic import replacing_folder
 from onlooker.storage.signature import check_format, digest_of
@@ -47,7 +48,7 @@ def as_datatree(result: Reconstruction) -> "xarray.DataTree":
 
     groups: dict[str, Any] = {"posterior": {"position": result.samples}}
     if result.fitted.everywhere:
-        log_density = result.diagnostics["beta"] * result.fitted.value(result.samples.reshape(-1, result.dim))
+        log_density = result.found.diagnostics["beta"] * result.fitted.value(result.samples.reshape(-1, result.dim))
         groups["sample_stats"] = {"lp": log_density.reshape(result.samples.shape[:2])}
     if result.observed:
         groups["observed_data"] = result.observed
@@ -123,15 +124,22 @@ def _read(path: Path) -> Reconstruction:
     method, samples = tree.attrs["method"], np.asarray(tree["posterior/position"])
     fitted = _fit(tree["fit"].to_dataset()) if "fit" in tree.children else SamplesOnly(samples.shape[-1], method)
     observed = tree["observed_data"].data_vars if "observed_data" in tree.children else {}
+    coordinates = by_name(*json.loads(tree.attrs["policies"])) if "policies" in tree.attrs else None
+    diagnostics = _renamed(json.loads(tree.attrs["diagnostics"]))
     return Reconstruction(
         method,
-        samples,
-        _renamed(json.loads(tree.attrs["diagnostics"])),
-        _messages(json.loads(tree.attrs["warnings"])),
         fitted,
+        Findings(diagnostics, _messages(json.loads(tree.attrs["warnings"]))),
+        given(samples, _law(fitted, diagnostics, len(samples), coordinates) if fitted.everywhere else None),
         observed={str(name): value.values for name, value in observed.items()},
-        coordinates=by_name(*json.loads(tree.attrs["policies"])) if "policies" in tree.attrs else None,
+        coordinates=coordinates,
     )
+
+
+def _law(fitted: Any, diagnostics: dict[str, Any], chains: int, coordinates: Coordinates | None) -> Law:
+    """The law that the samples were drawn from."""
+    beta, seed = float(diagnostics["beta"]), int(diagnostics.get("seed", 0))
+    return Law(fitted, beta, chains, seed, coordinates, diagnostics.get("measure", "coordinates"))
 
 
 def _renamed(diagnostics: Any) -> Any:
@@ -152,7 +160,7 @@ def _checked(result: Reconstruction) -> Reconstruction:
     samples = result.samples
     if samples.ndim != 3 or not samples.size or samples.dtype.kind != "f":
         raise ValueError(f"its samples are of shape {samples.shape}, {samples.dtype}")
-    if not isinstance(result.diagnostics, dict) or not isinstance(result.method, str):
+    if not isinstance(result.found.diagnostics, dict) or not isinstance(result.method, str):
         raise ValueError("its diagnostics or its method are missing")
     if result.coordinates is not None and result.coordinates.dim != result.dim:
         raise ValueError(f"its policies have {result.coordinates.dim} coordinates and its samples {result.dim}")

@@ -75,8 +75,9 @@ class Bowl:
         enough: Callable[[np.ndarray], bool] = lambda samples: True,
         coordinates: Any = None,
         measure: str = "coordinates",
+        draws: int | None = None,
     ) -> Drawn:
-        normal = np.random.default_rng(seed).standard_normal((chains, 500, self.dim))
+        normal = np.random.default_rng(seed).standard_normal((chains, draws or 500, self.dim))
         return Drawn(self.slope / self.curvature + normal / np.sqrt(beta * self.curvature), 0.0)
 
 
@@ -113,7 +114,7 @@ class BowlSums:
 BOWL = FitKind(
     basis="a bowl",
     serves=lambda dim: dim == 2,
-    begin=lambda points, gradients, held, seed=0, interval=None: BowlSums(np.zeros((6, points.shape[1]))),
+    begin=lambda points, gradients, held, seed=0, interval=None, agents=None: BowlSums(np.zeros((6, points.shape[1]))),
     sums=BowlSums,
     potential=Bowl,
     streams=True,

@@ -397,7 +397,8 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_at_ctrl_c(tmp_path, m
 
 
 def test_a_report_is_complete_in_one_file(result, tmp_path):
-    doubtful = replace(result, warnings=[onlooker.Message("unexplored", "beware of <b>this</b>")])
+    beware = onlooker.Message("unexplored", "beware of <b>this</b>")
+    doubtful = replace(result, found=result.found._replace(warnings=[beware]))
     doubtful.save(tmp_path / "result")
     path = write_report(tmp_path / "result")
     text = path.read_text()

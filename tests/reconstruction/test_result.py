@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import onlooker
-from onlooker.fit import ridge_potential as ridge
-from onlooker.fit.ridge_units import RidgeSettings
+from onlooker.reconstruction.draws import Findings
 from onlooker.storage.trees import pack, unpack
 
 
@@ -16,9 +15,7 @@ def result(request):
     dim = 5 if request.param == "many dimensions" else 2
     points = np.random.default_rng(0).standard_normal((6000, dim))
     method = "auto" if dim == 5 else request.param
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ridge, "SETTINGS", RidgeSettings(refinements=100, most_units=64))
-        return onlooker.reconstruct(points, -points, method=method, chains=16)
+    return onlooker.reconstruct(points, -points, method=method, chains=16)
 
 
 def test_a_saved_result_loads_unchanged(result, tmp_path):
@@ -74,7 +71,8 @@ def test_fits_are_arrays_and_nothing_else(result):
 def test_repr_is_five_lines_and_html_has_a_picture(result):
     """Method, rows, dimensions, R̂'s span and warnings; in a notebook, with the picture."""
     message = onlooker.Message("reward-jumped", "the reward jumped.")
-    shown = dataclasses.replace(result, warnings=[message], diagnostics={**result.diagnostics, "rejected": 3})
+    known = Findings({**result.found.diagnostics, "rejected": 3}, [message])
+    shown = dataclasses.replace(result, found=known)
     lines = dict(line.split(None, 1) for line in repr(shown).replace("R̂ spans", "span").splitlines())
     assert list(lines) == ["method", "rows", "dimensions", "span", "warnings"]
     assert (lines["method"], lines["dimensions"], lines["warnings"]) == (
@@ -89,6 +87,17 @@ def test_repr_is_five_lines_and_html_has_a_picture(result):
     page = shown._repr_html_()
     assert "reward-jumped" in page
     assert "<img" in page
+
+
+def test_a_fitted_potential_is_sampled_again_and_chains_are_not(result):
+    if not result.fitted.everywhere:
+        with pytest.raises(ValueError, match="method 'replay' has only the samples of its chains; use samples, or"):
+            result.sample(beta=2.0)
+        return
+    # R = −½|θ|²: 16 chains of 200 draws, whose variance has an error of some hundredths.
+    samples = result.sample(draws=200, beta=4.0, seed=1)
+    assert samples.shape == (16, 200, result.dim)
+    assert samples.var() == pytest.approx(0.25, rel=0.15)
 
 
 def test_the_picture_of_samples_shows_them(result):

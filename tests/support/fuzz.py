@@ -43,6 +43,7 @@ from onlooker.paper import report as example_report
 from onlooker.paper.naive import naive
 from onlooker.paper.rows import Row, at_most, write_metrics
 from onlooker.reconstruction import report, store
+from onlooker.reconstruction.draws import Findings, given
 from onlooker.simulation import libsvm
 from onlooker.storage.trees import pack
 from tests.support.damage import (
@@ -187,14 +188,17 @@ def results() -> tuple[onlooker.Reconstruction, ...]:
     fitted = onlooker.reconstruct(points, -points + 0.1, chains=2)
     samples = fitted.samples[:, :4]
     fitted = dataclasses.replace(
-        fitted, samples=samples, observed={name: part[:4] for name, part in fitted.observed.items()}
+        fitted,
+        found=Findings(fitted.diagnostics, fitted.warnings),
+        draws=given(samples, fitted.draws.law),
+        observed={name: part[:4] for name, part in fitted.observed.items()},
     )
     estimate = GridReward(Histogram.of(samples, (np.linspace(-2.0, 2.0, 9),)))
     numbers = {"beta": 1.0, "observations": 9}
     doubt = onlooker.Message("uncoded", "doubt it.")
-    gridded = onlooker.Reconstruction("replay", samples, numbers, [doubt], estimate)
+    gridded = onlooker.Reconstruction("replay", estimate, Findings(numbers, [doubt]), given(samples))
     nothing, angles = SamplesOnly(1, "replay"), onlooker.policies.spherical(1, 2)
-    alone = onlooker.Reconstruction("replay", samples, numbers, [], nothing, coordinates=angles)
+    alone = onlooker.Reconstruction("replay", nothing, Findings(numbers, []), given(samples), coordinates=angles)
     return fitted, gridded, alone
 
 

@@ -622,9 +622,9 @@ MUTATIONS = (
     ),
     Mutation(
         "an Observer that repeats its warnings",
-        "onlooker/live/observer.py",
-        "self._said |= {message.code for message in new}",
-        "self._said |= set()",
+        "onlooker/core/messages.py",
+        "said |= {message.code for message in messages}",
+        "said |= set()",
         ("live/test_observer.py::test_each_warning_is_raised_once",),
     ),
     Mutation(
@@ -965,7 +965,7 @@ MUTATIONS = (
     Mutation(
         "reconstruct warns nobody",
         "onlooker/reconstruction/reconstruct.py",
-        "deliver(result.warnings, strict=strict)",
+        "deliver(warnings, strict=strict)",
         "trusted = strict",
         ("core/test_messages.py::test_reconstruct_warns_and_with_strict_raises",),
     ),

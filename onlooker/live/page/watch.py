@@ -312,7 +312,10 @@ class Watch:
                 continue
             self._outdated.clear()
             with self._awaiting():
-                self._studied = observer, observer.reconstruction()
+                full = observer.reconstruction()
+                # Drawn here, so that no page waits for its samples.
+                full.draws.get()
+                self._studied = observer, full
             end = time.monotonic()
             took = end - began
             last = now._replace(due=end + max(FULL_EVERY, FULL_SHARE * took), due_for_more=end + took)
@@ -340,7 +343,8 @@ class Watch:
                         self._outdated.set()
                         continue
                     known = {"observations": seen, "effective_observations": observer.effective_observations}
-                    full = replace(full, fitted=potential, diagnostics={**full.diagnostics, **known})
+                    found = full.found._replace(diagnostics={**full.found.diagnostics, **known})
+                    full = replace(full, fitted=potential, found=found)
                 self._publish(observer, full)
             self._stop.wait(max(0.0, EVERY - (time.monotonic() - began)))
 
