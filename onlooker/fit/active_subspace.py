@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from onlooker.fit.ridge_frame import Pairs, white
+from onlooker.fit.ridge_frame import Pairs, Rows, white
 
 __all__ = ["Active", "active_subspace", "pursue"]
 
@@ -94,11 +94,9 @@ def _chance(flipped: np.ndarray, rest: np.ndarray) -> float:
     return float(level.mean() + BEYOND * level.std())
 
 
-def pursue(
-    z: np.ndarray, residuals: np.ndarray, weights: np.ndarray, precision: np.ndarray, starts: np.ndarray
-) -> np.ndarray | None:
+def pursue(rows: Rows, residuals: np.ndarray, precision: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
     """The direction (dim,) of the largest gain, or None if chance reaches it."""
-    dim = z.shape[1]
+    z, weights, dim = rows.z, rows.weights, rows.z.shape[1]
     heavy = residuals * (weights[:, None] * precision).astype(np.float32)
     size = BLOCK if len(z) >= BLOCK else len(z)
     whole = len(z) // size * size

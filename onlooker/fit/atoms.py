@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onlooker.fit.ridge_frame import Frame
+from onlooker.fit.ridge_frame import Frame, Rows
 from onlooker.fit.ridge_units import Units, predicted
 
 if TYPE_CHECKING:
-    from onlooker.fit.ridge_dictionary import Candidate, Rows
+    from onlooker.fit.ridge_dictionary import Candidate
 
 __all__ = ["cluster", "find_atoms"]
 
@@ -30,7 +30,7 @@ MEMBERS, PASSES, MOST = 4, 12, 1024
 SHARPNESS = (2.0, 3.0)
 
 
-def find_atoms(frame: Frame, rows: "Rows", best: "Candidate", points: np.ndarray, seed: int) -> list[Units] | None:
+def find_atoms(frame: Frame, rows: Rows, best: "Candidate", points: np.ndarray, seed: int) -> list[Units] | None:
     """Units on atoms at several sharpnesses, or None if most gradients have no twin."""
     dim = points.shape[1]
     if dim < FEWEST_DIMENSIONS or len(rows.z) < 10 * AT_ONCE:

@@ -1,13 +1,8 @@
-"""z = L(x − c), y = L⁻ᵀg: coordinates in which points and noise are white, and the weights of steep rows.
+"""z = L(x − c), y = L⁻ᵀg: coordinates in which points and noise are white.
 
 cov(z) = I and the noise of y is uncorrelated, with precision δ: there the entries of a quadratic are independent. Both
 covariances are robust. The noise is estimated from differences of successive residuals of one agent, in which R hardly
 changes; without such pairs, from the residuals themselves, which also contain what a quadratic misses.
-
-A row's weight is ω(x) = 1/(1 + τ²s), s = |∇R̂₀(x)|²_δ/dim, with R̂₀ a first, small fit: where R is steep, errors of
-any basis are proportional to its slope, and unweighted squares would be ruled by them. τ is measured on held-out rows;
-it is 0, and every weight 1, where residuals do not grow with the slope. Weights depend on x and not on the noisy g, so
-they do not bias the fit.
 """
 
 from typing import NamedTuple
@@ -15,9 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
-from onlooker.fit.ridge_units import Units, no_units, predicted
-
-__all__ = ["Frame", "Pairs", "Steepness", "neighbours", "robust_frame", "significantly_alike", "successive", "white"]
+__all__ = ["Frame", "Pairs", "Rows", "neighbours", "robust_frame", "significantly_alike", "successive", "white"]
 
 # Points farther out than this many times the median distance count less in the points' covariance.
 FAR = 2.0
@@ -58,43 +51,27 @@ class Frame(NamedTuple):
         return (gradients @ self.backward).astype(np.float32)
 
 
-class Steepness(NamedTuple):
-    """The weight ω(z) = 1/(1 + τ²s(z)) of a row.
+class Rows(NamedTuple):
+    """Rows in the frame.
 
     Attributes
     ----------
-    growth
-        τ².
-    affine
-        (dim, dim + 1): the gradient of the first fit's quadratic.
-    units
-        Units of the first fit.
-    head
-        Their weights.
-    precision
-        δ.
+    z
+        Points (n, dim).
+    y
+        Gradients (n, dim).
+    weights
+        Weights (n,).
     """
 
-    growth: float
-    affine: np.ndarray
-    units: Units
-    head: np.ndarray
-    precision: np.ndarray
+    z: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
 
-    def weights(self, z: np.ndarray) -> np.ndarray:
-        if self.growth == 0:
-            return np.ones(len(z), np.float32)
-        return (1 / (1 + self.growth * self.slope(z))).astype(np.float32)
-
-    def slope(self, z: np.ndarray) -> np.ndarray:
-        """s(z), in units of the noise."""
-        gradient = predicted(self.affine, self.units, self.head, z)
-        return (gradient**2) @ self.precision / len(self.precision)
-
-
-def even(dim: int) -> Steepness:
-    """Equal weights."""
-    return Steepness(0.0, np.zeros((dim, dim + 1)), no_units(dim), np.zeros(0), np.ones(dim))
+    def at_most(self, count: int) -> "Rows":
+        """So many rows, evenly chosen."""
+        step = -(-len(self.z) // count)
+        return Rows(*(part[::step] for part in self))
 
 
 def successive(agents: np.ndarray | None) -> Pairs | None:

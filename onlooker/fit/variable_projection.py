@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
+from onlooker.fit.ridge_frame import Rows
 from onlooker.fit.ridge_system import System, robust_cholesky
 from onlooker.fit.ridge_units import BLOCK, Units, gather, slopes
 
@@ -21,7 +22,7 @@ def project(
     inner: np.ndarray,
     axes: np.ndarray,
     offsets: np.ndarray,
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+    rows: Rows,
     precision: np.ndarray,
     penalty: float,
 ) -> np.ndarray:
@@ -75,7 +76,7 @@ def _envelope(
     units: Units,
     head: np.ndarray,
     affine: np.ndarray,
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+    rows: Rows,
     precision: np.ndarray,
 ) -> tuple[np.ndarray, float]:
     """Gradient of half the loss in directions and offsets, and the loss."""
