@@ -43,6 +43,9 @@ LENGTH, STEP, LENGTHS = 3.2, 1.78, (0.5, 20.0)
 BENDS, FEWER_BENDS, SHARPNESS = {1: 16, 2: 64, 3: 128}, 64, (0.7, 3.0)
 # Rows of variable projection: along one direction it takes little time, along more it has fewer.
 PROJECTED_ROWS = 1 << 16
+# Share of the largest eigenvalue of M above which a direction is strong: up to three are tried with log cosh units; and
+# the singular value of directions above which they count as different.
+STRONG, APART = 0.05, 0.3
 # Relative fall of the held-out error that is worth another round, and the most rounds.
 WORTH, ROUNDS = 2e-5, 3
 # Paired standard errors by which atoms must be better than none, and share of what was left that they may leave.
@@ -249,6 +252,7 @@ class Search:
             plain = self.active(quadratic)
             if active is not None and plain is not None and active.number >= plain.number:
                 best, active, late = quadratic, plain, True
+        found: list[np.ndarray] = []
         for turn in range(ROUNDS):
             if turn:
                 active = self.active(best)
@@ -258,9 +262,9 @@ class Search:
                 axes = axes if single is None else single[None]
             if not len(axes):
                 break
-            self.directions = min(self.dim, self.directions + len(axes))
-            new = [self.bent(best, axes[:3])] if len(axes) <= 3 or turn else []
-            if len(axes) >= 2 and not turn:
+            few = axes[: 1 if active is None else max(1, int((active.values > STRONG * active.values[0]).sum()))]
+            new = [self.bent(best, few[:3])] if len(few) <= 3 or turn else []
+            if len(axes) >= 2 and not turn and not (new and self._explained(new[0])):
                 new += self.wavy(best, active)
             top = best_of(new)
             if late and not turn:
@@ -270,9 +274,18 @@ class Search:
             if best.loss - top.loss < WORTH * best.loss:
                 break
             best = top
+            found.append(axes)
+        if found:
+            # Directions of a later round may be those of an earlier one, a little turned.
+            self.directions = int((np.linalg.svd(np.concatenate(found), compute_uv=False) > APART).sum())
         if self.pairs is None and not self.directions:
             self.candidates += [one for one in self.wavy(best, None) if one.better(best, 2.0)]
         return quadratic
+
+    def _explained(self, candidate: Candidate) -> bool:
+        """Whether a candidate leaves nothing that its lagged residuals would show."""
+        after = self.active(candidate)
+        return after is not None and not after.number
 
     def kept(self) -> list[Candidate]:
         """The best candidate and those that held-out rows cannot tell from it."""

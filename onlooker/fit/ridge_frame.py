@@ -14,6 +14,8 @@ __all__ = ["Frame", "Pairs", "Rows", "neighbours", "robust_frame", "significantl
 
 # Points farther out than this many times the median distance count less in the points' covariance.
 FAR = 2.0
+# Rounds in which they are found, and the change of the logarithm of a variance that ends them.
+ROUNDS, SETTLED = 12, 0.02
 # Rows at most in nearest-neighbour pairs: their search takes a second.
 MOST_NEIGHBOURS = 20_000
 # Standard errors by which products of successive gradients must exceed zero.
@@ -113,7 +115,8 @@ def robust_frame(points: np.ndarray, gradients: np.ndarray, weights: np.ndarray,
     scale = np.maximum((high - low) / 2.56, 1e-3 * np.maximum(points.std(axis=0, dtype=float), 1e-300))
     scaled = ((points - centre) / scale).astype(np.float32)
     near = np.ones(len(points))
-    for _ in range(3):
+    before = np.zeros(points.shape[1])
+    for _ in range(ROUNDS):
         share = weights * near
         total = share.sum()
         shift = share @ scaled / total
@@ -123,8 +126,9 @@ def robust_frame(points: np.ndarray, gradients: np.ndarray, weights: np.ndarray,
         variance = np.maximum(variance, LEAST_VARIANCE * variance.max())
         distance = np.linalg.norm(away @ (axes / np.sqrt(variance)).astype(np.float32), axis=1)
         near = np.minimum(1, FAR * np.median(distance) / np.maximum(distance, 1e-12)) ** 2
-        if near.mean() > 0.999:
+        if near.mean() > 0.999 or np.abs(np.log(variance / np.maximum(before, 1e-300))).max() < SETTLED:
             break
+        before = variance
     inward = (axes / np.sqrt(variance)) @ axes.T
     outward = (axes * np.sqrt(variance)) @ axes.T
     centre = centre + scale * shift

@@ -1,7 +1,6 @@
 """Conservative fits: their algebra, what they recover, their error bars, and what they say outside the data."""
 
 import itertools
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +8,12 @@ import numpy as np
 import pytest
 
 from onlooker.core.density import standard_normal
-from onlooker.core.policies import spherical
 from onlooker.fit import fit as fit_potential
-from onlooker.fit import ridge_potential as ridge
-from onlooker.fit import sample as potential
 from onlooker.fit.box import Box
 from onlooker.fit.cells import law_on_cells
 from onlooker.fit.cosine_sums import CosineSums
 from onlooker.fit.quadratic import fit_quadratic
-from onlooker.fit.ridge_potential import fit_ridge
-from onlooker.fit.ridge_units import RidgeSettings
+from onlooker.fit.sample import stein
 from onlooker.simulation.agents import simulate
 from onlooker.simulation.reward import NoisyReward
 
@@ -117,37 +112,6 @@ def test_outside_the_data_there_is_a_wall(fitted):
     assert fitted.explored(exact_draws()).mean() > 0.99
 
 
-@pytest.mark.parametrize(
-    ("refinements", "units", "agents"), [(500, 64, 400), pytest.param(1500, 128, 800, marks=pytest.mark.slow)]
-)
-def test_ridge_units_find_what_a_quadratic_cannot(refinements, units, agents, monkeypatch):
-    """Two correlated bumps in six dimensions."""
-    monkeypatch.setattr(ridge, "SETTINGS", RidgeSettings(refinements=refinements, most_units=units))
-    generator = np.random.default_rng(2)
-    root = np.eye(6) + 0.3 * generator.standard_normal((6, 6))
-    precision, centres = jnp.asarray(np.linalg.inv(root @ root.T)), jnp.asarray([[1.2] * 6, [-1.2] * 6])
-
-    def bumps(point):
-        away = point[None] - centres
-        return jax.scipy.special.logsumexp(-jnp.einsum("ki,ij,kj->k", away, precision, away) / 2)
-
-    reward = NoisyReward(6, bumps, 0.5)
-    watched = simulate(reward, standard_normal(6, 1.5), agents=agents, horizon=50, learning_rate=0.05)
-    found = fit_ridge(watched.points, watched.gradients, watched.agents % 5 == 0)
-    draws = np.asarray(centres)[generator.integers(0, 2, 1000)] + generator.standard_normal((1000, 6)) @ root.T
-    draws = draws[found.explored(draws)]
-    assert len(draws) > 950
-    truth = np.asarray(jax.vmap(bumps)(jnp.asarray(draws, jnp.float32)))
-    error, quadratic = found.value(draws) - truth, found.trend.value((draws - found.centre) / found.spread) - truth
-    assert error.std() < 0.35 * quadratic.std()
-    assert found.held_out_error < found.quadratic_error
-    assert (found.error(draws[:100]) > 0).all()
-    if units == 128:
-        samples = found.sample(chains=32, beta=1.0, seed=0).samples
-        assert samples.shape[::2] == (32, 6)
-        assert samples.reshape(-1, 6).mean(axis=0) == pytest.approx(np.zeros(6), abs=0.5)
-
-
 @pytest.mark.parametrize(("dim", "count"), [(1, 60), (1, 300), (2, 100), (2, 300), (3, 300)])
 def test_explored_is_right_for_few_rows(dim, count):
     points = np.random.default_rng(dim).standard_normal((count, dim))
@@ -240,25 +204,8 @@ def test_the_self_check_between_two_ends(scale):
     def mismatch(drawn_with):
         share = np.random.default_rng(0).random((20_000, 2)) * -np.expm1(-np.pi / 2 / drawn_with)
         draws = -drawn_with * np.log1p(-share)
-        known = SimpleNamespace(slope=lambda log_density, points: np.full(points.shape, -1 / scale))
-        return potential._stein(known, None, draws, (0.0, np.pi / 2))
+        return stein(lambda points: np.full(points.shape, -1 / scale), draws, (0.0, np.pi / 2))
 
     assert mismatch(scale) < 0.1
     if scale < 1:
         assert mismatch(2 * scale) > 0.5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("measure", ["coordinates", "policy"])
-def test_chains_on_a_torus_above_three_dimensions(measure):
-    """Four states with two actions: R = −|a − c|²/2s² in angles, with a centre near an end of some intervals."""
-    angles, centre, width = spherical(4, 2), np.array([0.8, 0.1, 0.7, 1.5]), 0.15
-    points = np.random.default_rng(0).uniform(0, np.pi / 2, (20_000, 4))
-    fit = fit_ridge(points, -(points - centre) / width**2, np.arange(20_000) % 5 == 0)
-    drawn = fit.sample(chains=64, beta=1.0, seed=0, coordinates=angles, measure=measure)
-    assert drawn.mismatch < 0.1
-    axis = (np.arange(2000) + 0.5) / 2000 * np.pi / 2
-    for number, middle in enumerate(centre):
-        mass = np.exp(-0.5 * ((axis - middle) / width) ** 2) * (np.sin(2 * axis) if measure == "policy" else 1)
-        expected = (mass * axis).sum() / mass.sum()
-        assert drawn.samples[..., number].mean() == pytest.approx(expected, abs=0.03)

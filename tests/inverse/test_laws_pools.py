@@ -19,11 +19,8 @@ from onlooker.core.density import Density, standard_normal
 from onlooker.data.observations import Observation
 from onlooker.engine.run import run
 from onlooker.fit import fit as fit_potential
-from onlooker.fit import ridge_potential as ridge
 from onlooker.fit.binned_regression import evaluate
 from onlooker.fit.memory import binned
-from onlooker.fit.ridge_potential import fit_ridge
-from onlooker.fit.ridge_units import RidgeSettings
 from onlooker.inverse import (
     active,
     classical,
@@ -347,21 +344,6 @@ def test_draws_of_the_fitted_potential_have_its_law_by_stein_s_discrepancy(dim):
     assert stein_p_value(some[3.0], 3.0 * fit.gradient(some[3.0])) > FALSE_ALARM
     assert stein_p_value(some[6.0], 3.0 * fit.gradient(some[6.0])) < FALSE_ALARM
     assert stein_p_value(some[3.0] + 0.3, 3.0 * fit.gradient(some[3.0] + 0.3)) < FALSE_ALARM
-
-
-@pytest.mark.slow
-def test_chains_above_three_dimensions_have_the_fitted_law(monkeypatch):
-    """The same for NUTS in four dimensions: one draw of each of many chains."""
-    monkeypatch.setattr(ridge, "SETTINGS", RidgeSettings(refinements=50, most_units=16))
-    random = np.random.default_rng(0)
-    curvature = np.array([1.0, 2.0, 3.0, 0.5])
-    points = random.standard_normal((4000, 4))
-    slopes = -points * curvature + 0.5 * random.standard_normal(points.shape)
-    fit = fit_ridge(points, slopes, np.arange(4000) // 80 % 5 == 0)
-    ends = fit.sample(chains=400, beta=2.0, seed=0).samples[:, -1]
-    for beta, right in ((2.0, True), (1.0, False)):
-        scores = fit.slope(fit.scaled_log_density(beta), ends)
-        assert (stein_p_value(ends, scores) > FALSE_ALARM) == right
 
 
 def test_error_bars_of_the_potential_cover():

@@ -210,11 +210,8 @@ def test_memory_is_bounded(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_reward_in_more_than_three_dimensions(monkeypatch):
-    from onlooker.fit import ridge_potential as ridge
-    from onlooker.fit.ridge_units import RidgeSettings
+def test_the_reward_in_more_than_three_dimensions():
 
-    monkeypatch.setattr(ridge, "SETTINGS", RidgeSettings(refinements=100, most_units=64))
     points = np.random.default_rng(0).standard_normal((6000, 4))
     live = onlooker.Observer(dim=4)
     live.learn_many(points, -points)
