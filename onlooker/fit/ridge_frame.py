@@ -8,7 +8,6 @@ changes; without such pairs, from the residuals themselves, which also contain w
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 __all__ = ["Frame", "Pairs", "Rows", "neighbours", "robust_frame", "significantly_alike", "successive", "white"]
 
@@ -87,6 +86,9 @@ def successive(agents: np.ndarray | None) -> Pairs | None:
 
 def neighbours(z: np.ndarray, agents: np.ndarray, seed: int) -> Pairs | None:
     """Pairs of nearest rows of different agents: their noise is independent, whatever their learners do."""
+    # Imported here: it takes long, and most fits do without.
+    from scipy.spatial import cKDTree
+
     chosen = np.random.default_rng(seed).permutation(len(z))[:MOST_NEIGHBOURS]
     near = cKDTree(z[chosen]).query(z[chosen], k=4)[1][:, 1:]
     other = agents[chosen][near] != agents[chosen][:, None]
@@ -143,7 +145,7 @@ def robust_frame(points: np.ndarray, gradients: np.ndarray, weights: np.ndarray,
         noise, share = left, weights
     # Differences far beyond the usual are of steep places, not of noise.
     size = (noise**2).sum(axis=1)
-    share = share * np.minimum(1, 4 * np.median(size) / np.maximum(size, 1e-300))
+    share = share * np.minimum(1, 4 * np.median(size) / np.maximum(size, 1e-300)) ** 2
     variance, turn = np.linalg.eigh((noise * share[:, None]).T @ noise / share.sum())
     variance = np.maximum(variance, 1e-8 * variance.max() + 1e-300)
     return Frame(centre, turn.T @ inward / scale, scale[:, None] * (outward @ turn), 1 / variance)

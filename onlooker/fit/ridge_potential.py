@@ -132,7 +132,7 @@ class RidgePotential:
             "candidates": len(self.members),
             "directions": self.directions,
             "directions_from": self.found,
-            "misfit": self.misfit,
+            **({} if np.isnan(self.misfit) else {"misfit": self.misfit}),
             "steep_weights": self.growth,
         }
 

@@ -119,14 +119,13 @@ def nothing_summed(units: Units) -> Moments:
     return Moments(0.0, *(np.zeros(shape) for shape in shapes[1:]))
 
 
-def gather(units: Units, z: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Moments:
+def gather(units: Units, z: np.ndarray, y: np.ndarray, weights: np.ndarray, kind: Any = np.float64) -> Moments:
     """Sums over rows (n, dim) with weights (n,).
 
-    With cosines, products are summed in float64: those of long waves are nearly dependent, and only small differences
-    of their sums tell them apart.
+    Products are summed in float64: units are nearly dependent, above all cosines of long waves, and only small
+    differences of their sums tell them apart. Where log cosh units are still being moved, float32 suffices.
     """
     total = nothing_summed(units)
-    kind: Any = np.float64 if len(units.waves) else np.float32
     for first in range(0, len(z), BLOCK):
         here, there, heavy = (np.asarray(part[first : first + BLOCK], np.float32) for part in (z, y, weights))
         root = np.sqrt(heavy)[:, None]

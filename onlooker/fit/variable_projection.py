@@ -6,7 +6,6 @@ with U (k, dim) the axes of the active subspace, so that few numbers are sought.
 
 import numpy as np
 from scipy.linalg import cho_solve
-from scipy.optimize import minimize
 
 from onlooker.fit.ridge_frame import Rows
 from onlooker.fit.ridge_system import System, robust_cholesky
@@ -56,7 +55,7 @@ def project(
         inside, offset, chosen = unpacked(flat)
         bends = np.column_stack([inside @ chosen, offset])
         units = Units(bends, np.zeros((0, dim + 1)), np.zeros(count, int), np.zeros(1, bool))
-        system = System(gather(units, z, y, weights), units, precision)
+        system = System(gather(units, z, y, weights, np.float32), units, precision)
         matrix, towards = system.reduced(0.0)
         matrix[np.diag_indices_from(matrix)] += penalty
         head = cho_solve(robust_cholesky(matrix), towards)
@@ -65,6 +64,9 @@ def project(
         moved = [(slope[:, :-1] @ chosen.T).ravel(), slope[:, -1]]
         moved += [] if whole else [(inside.T @ slope[:, :-1]).ravel()]
         return total / len(z), np.concatenate(moved) / len(z)
+
+    # Imported here: it takes long, and most fits do without.
+    from scipy.optimize import minimize
 
     start = np.concatenate([inner.ravel(), offsets, *([] if whole else [axes.ravel()])])
     options = {"maxiter": ITERATIONS, "maxfun": ITERATIONS + EXTRA, "maxcor": 15}

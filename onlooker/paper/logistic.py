@@ -259,7 +259,7 @@ def _corrected(example: Example) -> Iterator[Row]:
             **{f"w1_of_{law}": float(each.mean()) for law, each in example.baselines.items()},
             **{name: result.diagnostics[name] for name in ("rhat", "ess", "unexplored_share", "sampling_mismatch")},
         }
-        kept = ("units", "own_units", "ground", "reach")
+        kept = ("units", "candidates", "directions", "steep_weights")
         settings = {setting: result.diagnostics[setting] for setting in kept}
         settings |= {"observations": len(seen), "quick": example.quick, "seconds": round(seconds, 2)}
         yield Row(name, metrics, widen(accept, QUICK_ERROR) if example.quick else accept, settings)

@@ -159,17 +159,9 @@ def _warn_about(numbers: dict[str, float], potential: Potential) -> list[Message
     """Warnings about samples of a fitted potential."""
     warnings: list[Message] = []
     if numbers["unexplored_share"] > MOST_UNEXPLORED:
-        reach = potential.settings.get("reach", 1.0)
-        tried = isinstance(reach, int | float) and reach > 1
         text = (
             f"{numbers['unexplored_share']:.0%} of exp(βR) lies where no learner was: its maxima may be out there. "
-            + (
-                "The samples there extrapolate the fit, which did predict held-out gradients at the outermost points "
-                "from inner ones. "
-                if tried
-                else ""
-            )
-            + "Watch learners that start farther out."
+            "Watch learners that start farther out."
         )
         warnings.append(Message("unexplored", text, {"unexplored_share": numbers["unexplored_share"]}))
     if not potential.independent and not (numbers["rhat"] < CONVERGED_RHAT and numbers["ess"] >= ENOUGH_DRAWS):

@@ -15,6 +15,7 @@ import numpy as np
 from onlooker.core.messages import Message, as_message, in_short
 from onlooker.core.policies import Coordinates, by_name
 from onlooker.fit import potential as fits
+from onlooker.fit.earlier_ridge import EarlierRidge
 from onlooker.fit.grid_reward import GridReward, SamplesOnly
 from onlooker.reconstruction.draws import Findings, Law, given
 from onlooker.reconstruction.result import Reconstruction
@@ -236,8 +237,10 @@ def _dataset(flat: dict[str, np.ndarray], kind: str) -> "xarray.Dataset":
 def _fit(dataset: "xarray.Dataset") -> Any:
     flat = {str(name).replace(".", "/"): value.values for name, value in dataset.data_vars.items()}
     flat |= {name: np.asarray(word) for name, word in json.loads(dataset.attrs["words"]).items()}
-    kinds = {kind.__name__: kind for kind in (*(fit.potential for fit in fits.FITS), GridReward)}
+    kinds = {kind.__name__: kind for kind in (*(fit.potential for fit in fits.FITS), GridReward, EarlierRidge)}
     name = dataset.attrs["kind"]
+    if name == "RidgePotential" and "frame/centre" not in flat:
+        return unpack(EarlierRidge, flat)
     return unpack(kinds[FORMER_NAMES.get(name, name)], flat)
 
 
