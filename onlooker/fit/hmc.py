@@ -20,8 +20,9 @@ __all__ = ["LogDensity", "hamiltonian_chains"]
 
 LogDensity = Callable[[Any, Array], Array]
 
-# Rounds of warm-up after each of which the metric is renewed, and steps of each.
-ROUNDS, ROUND = 4, 30
+# Rounds of warm-up, after all but the last of which the metric is renewed, and steps of a round: warm-up and draws of
+# any number share one compilation.
+ROUNDS, ROUND = 5, 40
 # Most leapfrog steps of a trajectory, and the acceptance sought.
 LEAPFROGS, ACCEPTED = 16, 0.8
 # Weight of the identity beside the chains' covariance, in chains.
@@ -44,15 +45,18 @@ def hamiltonian_chains(
     points = jnp.asarray(starts, jnp.float32)
     dim = points.shape[1]
     state = State(points, jnp.float32(0.3), jnp.eye(dim, dtype=jnp.float32), jax.random.key(seed))
-    for _ in range(ROUNDS):
-        state, _ = _advance(log_density, numbers, state, ROUND, True)
-        state = state._replace(root=_root(state.points))
-    state, _ = _advance(log_density, numbers, state, ROUND, True)
+    for turn in range(ROUNDS):
+        state, _ = _advance(log_density, numbers, state, jnp.float32(1))
+        if turn < ROUNDS - 1:
+            state = state._replace(root=_root(state.points))
     held = [state]
 
     def more() -> np.ndarray:
-        held[0], drawn = _advance(log_density, numbers, held[0], draws, False)
-        return np.asarray(drawn, float).transpose(1, 0, 2)
+        parts = []
+        for _ in range(-(-draws // ROUND)):
+            held[0], drawn = _advance(log_density, numbers, held[0], jnp.float32(0))
+            parts.append(np.asarray(drawn, float))
+        return np.concatenate(parts)[:draws].transpose(1, 0, 2)
 
     return more
 
@@ -70,8 +74,9 @@ def _root(points: Array) -> Array:
     return jnp.linalg.cholesky(shrunk)
 
 
-@partial(jax.jit, static_argnames=("log_density", "steps", "adapt"))
-def _advance(log_density: LogDensity, numbers: Any, state: State, steps: int, adapt: bool) -> tuple[State, Array]:
+@partial(jax.jit, static_argnames="log_density")
+def _advance(log_density: LogDensity, numbers: Any, state: State, adapted: Array) -> tuple[State, Array]:
+    """A round of steps, and the points after each; the step is adapted if ``adapted`` is 1 and not if it is 0."""
     height = jax.vmap(partial(log_density, numbers))
     slope = jax.vmap(jax.grad(partial(log_density, numbers)))
 
@@ -96,7 +101,7 @@ def _advance(log_density: LogDensity, numbers: Any, state: State, steps: int, ad
         chance = jnp.exp(jnp.minimum(gain, 0.0))
         taken = jax.random.uniform(fourth, chance.shape) < chance
         x = jnp.where(taken[:, None], there, x)
-        moved = state.step * jnp.exp(0.2 * (jnp.mean(chance) - ACCEPTED)) if adapt else state.step
+        moved = state.step * jnp.exp(0.2 * adapted * (jnp.mean(chance) - ACCEPTED))
         return State(x, moved, root, key), x
 
-    return lax.scan(one, state, None, length=steps)
+    return lax.scan(one, state, None, length=ROUND)
