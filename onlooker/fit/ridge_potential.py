@@ -139,7 +139,7 @@ class RidgePotential:
     def uses(self, units: tuple[Units, ...]) -> bool:
         """Whether these are the units of its members."""
         return len(units) == len(self.members) and all(
-            mine.units.number == theirs.count
+            mine.units.number == theirs.number
             and all(np.array_equal(*pair) for pair in zip(mine.units, theirs, strict=True))
             for mine, theirs in zip(self.members, units, strict=True)
         )

@@ -311,3 +311,17 @@ def test_chains_on_a_torus_above_three_dimensions(measure):
         mass = np.exp(-0.5 * ((axis - middle) / width) ** 2) * (np.sin(2 * axis) if measure == "policy" else 1)
         expected = (mass * axis).sum() / mass.sum()
         assert drawn.samples[..., number].mean() == pytest.approx(expected, abs=0.03)
+
+
+def test_a_fit_like_an_earlier_one_has_its_priors_and_is_the_same():
+    points, gradients, agents = walks(lambda x: -x - np.sin(2 * x), agents=200)
+    sums = begin_ridge(points, gradients, agents % 5 == 0, agents=agents)
+    sums.add(points, gradients, agents % 5 == 0)
+    first = sums.fit()
+    again = sums.fit(like=first)
+    assert again.resembles(first)
+    assert again.members[0].head.quadratic == first.members[0].head.quadratic
+    assert again.value(points) == pytest.approx(first.value(points), rel=1e-9)
+    other = begin_ridge(points[::2], gradients[::2], agents[::2] % 5 == 0, seed=1, agents=agents[::2])
+    other.add(points, gradients, agents % 5 == 0)
+    assert not other.fit().resembles(first)
