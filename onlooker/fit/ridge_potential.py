@@ -7,17 +7,17 @@ of exp(βR̂) are confined to where the posterior standard error is not much lar
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import factorial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
 from onlooker.fit.hmc import hamiltonian_chains
+from onlooker.fit.ridge_density import Density, error, folded, log_density
 from onlooker.fit.ridge_dictionary import Dictionary
 from onlooker.fit.ridge_frame import Frame
 from onlooker.fit.ridge_system import Head, System
@@ -47,29 +47,6 @@ class Member(NamedTuple):
     units: Units
     head: Head
     sums: Moments
-
-
-class Density(NamedTuple):
-    """The numbers of log p(z) = βR̂ − 2 max(0, error/limit − 1)²."""
-
-    beta: Array
-    affine: Array
-    bends: Array
-    waves: Array
-    bend: Array
-    wave: Array
-    turn: Array
-    mean: Array
-    quadratic: Array
-    linear: Array
-    lifted: Array
-    squares: Array
-    along: Array
-    level: Array
-    limit: Array
-    centre: Array
-    forward: Array
-    backward: Array
 
 
 @dataclass(frozen=True)
@@ -208,12 +185,12 @@ class RidgePotential:
     def _uncertain(self, z: np.ndarray) -> np.ndarray:
         """The confining standard error, over its limit."""
         blocks = jnp.asarray(z, jnp.float32)
-        return np.asarray(lax.map(partial(_error, self._density), blocks, batch_size=512), float) / self._limit
+        return np.asarray(lax.map(partial(error, self._density), blocks, batch_size=512), float) / self._limit
 
     @cached_property
     def _limit(self) -> float:
         z = jnp.asarray(self._inside(self.typical), jnp.float32)
-        return BEYOND * float(np.quantile(np.asarray(jax.vmap(partial(_error, self._density))(z)), 0.99)) + 1e-12
+        return BEYOND * float(np.quantile(np.asarray(jax.vmap(partial(error, self._density))(z)), 0.99)) + 1e-12
 
     @cached_property
     def _density(self) -> Density:
@@ -300,11 +277,11 @@ class RidgePotential:
         """Samples of exp(βR̂) by Hamiltonian Monte Carlo; see `Potential.sample`."""
         density = self._density
         numbers = density._replace(beta=jnp.float32(beta), limit=jnp.float32(self._limit) / density.limit)
-        log_density = _log_density if coordinates is None else _folded(coordinates, measure)
+        chosen = log_density if coordinates is None else folded(coordinates, measure)
         lanes = max(chains, FEWEST_CHAINS)
         starts = self._inside(self.typical[np.random.default_rng(seed).integers(0, len(self.typical), lanes)])
         each = draws or max(DRAWS, -(-FEWEST_DRAWS // chains))
-        more = hamiltonian_chains(log_density, numbers, starts, each, seed)
+        more = hamiltonian_chains(chosen, numbers, starts, each, seed)
 
         def restored(z: np.ndarray) -> np.ndarray:
             points = z[:chains] @ self.frame.backward.T + self.frame.centre
@@ -320,7 +297,7 @@ class RidgePotential:
 
         def slope(points: np.ndarray) -> np.ndarray:
             z = jnp.asarray(self._inside(points), jnp.float32)
-            found = lax.map(jax.grad(partial(log_density, numbers)), z, batch_size=512)
+            found = lax.map(jax.grad(partial(chosen, numbers)), z, batch_size=512)
             return np.asarray(found, float) @ self.frame.forward
 
         return Drawn(samples, stein(slope, flat, None if coordinates is None else coordinates.interval))
@@ -330,18 +307,18 @@ def assembled(
     dictionary: Dictionary, members: tuple[Member, ...], errors: list[float], typical: np.ndarray, radius: float
 ) -> RidgePotential:
     """The potential of solved members."""
-    error = float(np.mean(errors))
+    held_out_error = float(np.mean(errors))
     return RidgePotential(
         dictionary.frame,
         members,
         typical,
         radius,
-        max(error, 0.0),
+        max(held_out_error, 0.0),
         dictionary.directions,
         dictionary.found,
         dictionary.misfit,
         dictionary.steepness.growth,
-        error,
+        held_out_error,
         dictionary.quadratic_error,
     )
 
@@ -350,58 +327,3 @@ def _stacked(parts: list[np.ndarray], count: int) -> np.ndarray:
     """Parts one after another, with zeros up to a number of rows."""
     rows = np.concatenate(parts)
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]))])
-
-
-def _unit_values(numbers: Density, z: Array) -> tuple[Array, Array]:
-    bend = jnp.abs(numbers.bends[:, :-1] @ z + numbers.bends[:, -1])
-    wave = numbers.waves[:, :-1] @ z + numbers.waves[:, -1]
-    return bend + jnp.log1p(jnp.exp(-2 * bend)) - np.float32(np.log(2)), -_sine(wave + np.float32(np.pi / 2))
-
-
-def _sine(angle: Array) -> Array:
-    """The sine to 2e-7, four times as fast as XLA's on a CPU, which reduces huge angles that never occur here."""
-    turns = jnp.round(angle * np.float32(0.5 / np.pi))
-    # 2π in two parts, the first exact in a product with few turns.
-    angle = angle - turns * np.float32(6.28125) - turns * np.float32(2 * np.pi - 6.28125)
-    half, right = np.float32(np.pi), np.float32(np.pi / 2)
-    angle = jnp.where(angle > right, half - angle, jnp.where(angle < -right, -half - angle, angle))
-    square = angle * angle
-    series = jnp.zeros_like(square)
-    for order in (11, 9, 7, 5, 3):
-        series = square * (np.float32((-1) ** (order // 2) / factorial(order)) + series)
-    return angle + angle * series
-
-
-def _error(numbers: Density, z: Array) -> Array:
-    """The standard error that confines samples, from the terms of the posterior variance that grow most."""
-    bend, wave = _unit_values(numbers, z)
-    return _spread(numbers, z, bend, wave) * numbers.limit
-
-
-def _spread(numbers: Density, z: Array, bend: Array, wave: Array) -> Array:
-    along = numbers.turn @ (z - numbers.mean)
-    first = numbers.bends.shape[0]
-    left = numbers.lifted[:, :first] @ bend + numbers.lifted[:, first:] @ wave
-    left = left - (numbers.squares @ along) @ along - numbers.along @ along - numbers.level
-    plain = along**2 @ (numbers.quadratic @ along**2) + along**2 @ numbers.linear
-    return jnp.sqrt(jnp.sum(left**2) + plain + 1e-12)
-
-
-def _log_density(numbers: Density, z: Array) -> Array:
-    """log p at one point of the frame."""
-    bend, wave = _unit_values(numbers, z)
-    height = 0.5 * z @ (numbers.affine[:, :-1] @ z) + numbers.affine[:, -1] @ z
-    height = height + numbers.bend @ bend + numbers.wave @ wave
-    beyond = jnp.maximum(_spread(numbers, z, bend, wave) / numbers.limit - 1, 0)
-    return numbers.beta * height - 2 * beyond**2
-
-
-def _folded(coordinates: Coordinates, measure: str) -> Callable[[Density, Array], Array]:
-    """log p with coordinates folded into their range, and with the volume of policies if that is the measure."""
-
-    def log_density(numbers: Density, z: Array) -> Array:
-        point = coordinates.fold(numbers.backward @ z + numbers.centre)[0]
-        height = _log_density(numbers, numbers.forward @ (point - numbers.centre))
-        return height + coordinates.log_volume(point) if measure == "policy" else height
-
-    return log_density

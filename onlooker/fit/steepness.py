@@ -1,8 +1,8 @@
 """ω(x) = 1/(1 + τ²s), s = |∇R̂₀(x)|²_δ/dim: the weights of steep rows, with R̂₀ a first, small fit.
 
 Where R is steep, errors of any basis are proportional to its slope, and unweighted squares would be ruled by them. τ is
-measured on held-out rows; it is 0, and every weight 1, where residuals do not grow with the slope. Weights depend on x
-and not on the noisy g, so they do not bias the fit.
+measured on held-out rows; it is 0, and every weight 1, where residuals do not grow with the slope. Weights depend on x;
+on g itself only where it is far above the noise, so that noise hardly changes them and they hardly bias the fit.
 """
 
 from typing import NamedTuple

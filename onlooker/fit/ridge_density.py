@@ -1,0 +1,95 @@
+"""log p(z) = βR̂ − 2 max(0, error/limit − 1)²: what chains sample, as JAX functions of one point of the frame.
+
+All numbers are arguments, so that fits of one shape share one compilation. The error is that of the first candidate,
+from the terms of its posterior variance that grow most beyond the data.
+"""
+
+from collections.abc import Callable
+from math import factorial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from onlooker.core.policies import Coordinates
+
+__all__ = ["Density", "error", "folded", "log_density"]
+
+
+class Density(NamedTuple):
+    """The numbers of log p(z) = βR̂ − 2 max(0, error/limit − 1)²."""
+
+    beta: Array
+    affine: Array
+    bends: Array
+    waves: Array
+    bend: Array
+    wave: Array
+    turn: Array
+    mean: Array
+    quadratic: Array
+    linear: Array
+    lifted: Array
+    squares: Array
+    along: Array
+    level: Array
+    limit: Array
+    centre: Array
+    forward: Array
+    backward: Array
+
+
+def _unit_values(numbers: Density, z: Array) -> tuple[Array, Array]:
+    bend = jnp.abs(numbers.bends[:, :-1] @ z + numbers.bends[:, -1])
+    wave = numbers.waves[:, :-1] @ z + numbers.waves[:, -1]
+    return bend + jnp.log1p(jnp.exp(-2 * bend)) - np.float32(np.log(2)), -_sine(wave + np.float32(np.pi / 2))
+
+
+def _sine(angle: Array) -> Array:
+    """The sine to 2e-7, four times as fast as XLA's on a CPU, which reduces huge angles that never occur here."""
+    turns = jnp.round(angle * np.float32(0.5 / np.pi))
+    # 2π in two parts, the first exact in a product with few turns.
+    angle = angle - turns * np.float32(6.28125) - turns * np.float32(2 * np.pi - 6.28125)
+    half, right = np.float32(np.pi), np.float32(np.pi / 2)
+    angle = jnp.where(angle > right, half - angle, jnp.where(angle < -right, -half - angle, angle))
+    square = angle * angle
+    series = jnp.zeros_like(square)
+    for order in (11, 9, 7, 5, 3):
+        series = square * (np.float32((-1) ** (order // 2) / factorial(order)) + series)
+    return angle + angle * series
+
+
+def error(numbers: Density, z: Array) -> Array:
+    """The standard error that confines samples, from the terms of the posterior variance that grow most."""
+    bend, wave = _unit_values(numbers, z)
+    return _spread(numbers, z, bend, wave) * numbers.limit
+
+
+def _spread(numbers: Density, z: Array, bend: Array, wave: Array) -> Array:
+    along = numbers.turn @ (z - numbers.mean)
+    first = numbers.bends.shape[0]
+    left = numbers.lifted[:, :first] @ bend + numbers.lifted[:, first:] @ wave
+    left = left - (numbers.squares @ along) @ along - numbers.along @ along - numbers.level
+    plain = along**2 @ (numbers.quadratic @ along**2) + along**2 @ numbers.linear
+    return jnp.sqrt(jnp.sum(left**2) + plain + 1e-12)
+
+
+def log_density(numbers: Density, z: Array) -> Array:
+    """log p at one point of the frame."""
+    bend, wave = _unit_values(numbers, z)
+    height = 0.5 * z @ (numbers.affine[:, :-1] @ z) + numbers.affine[:, -1] @ z
+    height = height + numbers.bend @ bend + numbers.wave @ wave
+    beyond = jnp.maximum(_spread(numbers, z, bend, wave) / numbers.limit - 1, 0)
+    return numbers.beta * height - 2 * beyond**2
+
+
+def folded(coordinates: Coordinates, measure: str) -> Callable[[Density, Array], Array]:
+    """log p with coordinates folded into their range, and with the volume of policies if that is the measure."""
+
+    def folded_density(numbers: Density, z: Array) -> Array:
+        point = coordinates.fold(numbers.backward @ z + numbers.centre)[0]
+        height = log_density(numbers, numbers.forward @ (point - numbers.centre))
+        return height + coordinates.log_volume(point) if measure == "policy" else height
+
+    return folded_density
