@@ -12,7 +12,7 @@ ROOM = 1024
 
 @dataclass
 class Recent:
-    """The last rows: points and gradients (n, dim), and a mask of the rows that are held out.
+    """The last rows: points and gradients (n, dim), a mask of the rows that are held out, and the rows' agents.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Recent:
 
     dim: int
     most: int
-    _columns: tuple[np.ndarray, np.ndarray, np.ndarray] = field(init=False)
+    _columns: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] = field(init=False)
     _first: int = field(default=0, init=False)
     _end: int = field(default=0, init=False)
 
@@ -49,12 +49,23 @@ class Recent:
         """Mask (n,) of the rows that are held out."""
         return self._columns[2][self._first : self._end]
 
-    def add(self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray | bool = False) -> None:
+    @property
+    def agents(self) -> np.ndarray:
+        """Number (n,) of each row's agent; −1 if unknown."""
+        return self._columns[3][self._first : self._end]
+
+    def add(
+        self,
+        points: np.ndarray,
+        gradients: np.ndarray,
+        held: np.ndarray | bool = False,
+        agents: np.ndarray | int = -1,
+    ) -> None:
         """Append rows (n, dim), and drop the oldest rows beyond ``most``."""
         new = len(points)
         if self._end + new > len(self._columns[0]):
             self._make_room(new)
-        for column, rows in zip(self._columns, (points, gradients, held), strict=True):
+        for column, rows in zip(self._columns, (points, gradients, held, agents), strict=True):
             column[self._end : self._end + new] = rows
         self._end += new
         self.cut(self.most)
@@ -62,15 +73,16 @@ class Recent:
     def copy(self) -> "Recent":
         """A copy with arrays of its own."""
         other = Recent(self.dim, self.most)
-        other._columns, other._end = (self.points.copy(), self.gradients.copy(), self.held.copy()), len(self)
+        points, gradients, held, agents = (part[self._first : self._end].copy() for part in self._columns)
+        other._columns, other._end = (points, gradients, held, agents), len(self)
         return other
 
     def cut(self, most: int) -> None:
         """Keep only the last ``most`` rows."""
         self._first = max(self._first, self._end - most)
 
-    def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return np.zeros((rows, self.dim)), np.zeros((rows, self.dim)), np.zeros(rows, bool)
+    def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        return np.zeros((rows, self.dim)), np.zeros((rows, self.dim)), np.zeros(rows, bool), np.full(rows, -1)
 
     def _make_room(self, new: int) -> None:
         """Move the rows to the front of larger arrays, with a quarter more capacity than all rows need."""

@@ -15,7 +15,15 @@ import numpy as np
 
 from onlooker.data.observations import Observations
 
-__all__ = ["HELD_OUT", "agents_held_out", "balanced", "held_out", "in_held_stretch", "stretches_held_out"]
+__all__ = [
+    "HELD_OUT",
+    "agent_numbers",
+    "agents_held_out",
+    "balanced",
+    "held_out",
+    "in_held_stretch",
+    "stretches_held_out",
+]
 
 # One agent, or stretch, in HELD_OUT is held out.
 HELD_OUT = 5
@@ -37,12 +45,24 @@ def held_out(seen: Observations, seed: int = 0) -> np.ndarray:
 
 def agents_held_out(agents: np.ndarray, seed: int, names: np.ndarray | None = None) -> np.ndarray:
     """Mask (n,) of the rows whose agent is held out; with ``names``, ``agents`` holds indices into them."""
+    called, which = _called(agents, names)
+    return np.array([crc32(f"{seed}/{name}".encode()) % HELD_OUT == 0 for name in called], bool)[which]
+
+
+def agent_numbers(agents: np.ndarray, names: np.ndarray | None = None) -> np.ndarray:
+    """A number (n,) for each row's agent that depends on its name alone; the parameters are those above."""
+    called, which = _called(agents, names)
+    return np.array([crc32(name.encode()) for name in called], np.int64)[which]
+
+
+def _called(agents: np.ndarray, names: np.ndarray | None) -> tuple[list[str], np.ndarray]:
+    """The names of the agents, and the index of each row's."""
     unique, which = np.unique(agents, return_inverse=True)
     called = unique if names is None else names[unique]
     if called.dtype.kind == "f" and (called == called.round()).all():
         # Agent 3 is the same agent in a file that holds it as 3.0.
         called = called.astype(int)
-    return np.array([crc32(f"{seed}/{name!s}".encode()) % HELD_OUT == 0 for name in called], bool)[which]
+    return [str(name) for name in called], which
 
 
 def balanced(held: np.ndarray) -> bool:

@@ -360,5 +360,6 @@ KIND = FitKind(
     kept=20_000,
     # Enough for a quadratic and a smooth prior.
     after_jump=200,
+    judge=None,
     limited=True,
 )

@@ -5,16 +5,21 @@ from the terms of its posterior variance that grow most beyond the data.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import factorial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from onlooker.core.policies import Coordinates
 
-__all__ = ["Density", "error", "folded", "log_density"]
+__all__ = ["Density", "errors", "folded", "log_density", "slopes"]
+
+# Points evaluated at once: any number of points shares one compilation.
+AT_ONCE = 1024
 
 
 class Density(NamedTuple):
@@ -60,10 +65,35 @@ def _sine(angle: Array) -> Array:
     return angle + angle * series
 
 
-def error(numbers: Density, z: Array) -> Array:
-    """The standard error that confines samples, from the terms of the posterior variance that grow most."""
-    bend, wave = _unit_values(numbers, z)
-    return _spread(numbers, z, bend, wave) * numbers.limit
+def errors(numbers: Density, z: np.ndarray) -> np.ndarray:
+    """The standard error (n,) that confines samples, from the terms of the posterior variance that grow most."""
+    return _in_blocks(partial(_errors, numbers), z)
+
+
+def slopes(density: Callable[[Density, Array], Array], numbers: Density, z: np.ndarray) -> np.ndarray:
+    """Gradients (n, dim) of a log density of this module."""
+    return _in_blocks(partial(_slopes, density, numbers), z)
+
+
+def _in_blocks(function: Callable[[Array], Array], z: np.ndarray) -> np.ndarray:
+    count = -(-len(z) // AT_ONCE) * AT_ONCE
+    padded = np.concatenate([z, np.broadcast_to(z[:1], (count - len(z), z.shape[1]))]).astype(np.float32)
+    parts = [np.asarray(function(padded[first : first + AT_ONCE]), float) for first in range(0, count, AT_ONCE)]
+    return np.concatenate(parts)[: len(z)]
+
+
+@jax.jit
+def _errors(numbers: Density, z: Array) -> Array:
+    def error(z: Array) -> Array:
+        bend, wave = _unit_values(numbers, z)
+        return _spread(numbers, z, bend, wave) * numbers.limit
+
+    return jax.vmap(error)(z)
+
+
+@partial(jax.jit, static_argnums=0)
+def _slopes(density: Callable[[Density, Array], Array], numbers: Density, z: Array) -> Array:
+    return jax.vmap(jax.grad(partial(density, numbers)))(z)
 
 
 def _spread(numbers: Density, z: Array, bend: Array, wave: Array) -> Array:

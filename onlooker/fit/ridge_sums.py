@@ -164,5 +164,7 @@ KIND = FitKind(
     kept=50_000,
     # The same number as before an Observer's first fit.
     after_jump=1000,
+    # Where learners were is enough to judge a jump, and takes a tenth of the time.
+    judge=lambda sums: sums.fit().nearby(),
     limited=False,
 )

@@ -99,6 +99,9 @@ class FitKind:
         Number of rows that an Observer keeps.
     after_jump
         Number of rows needed after a jump of the reward before the next fit.
+    judge
+        ``judge(sums)`` predicts gradients (`onlooker.fit.jumps.expected.Field`). Jumps that a small fit suspects must
+        show in its residuals, too. ``None`` if the small fit is good enough.
     limited
         Whether its resolution is limited, so that other methods may do better (`Potential.at_finest`).
     """
@@ -111,6 +114,7 @@ class FitKind:
     streams: bool
     kept: int
     after_jump: int
+    judge: Callable[[Any], Any] | None
     limited: bool
 
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable
 from copy import deepcopy
 from dataclasses import InitVar, dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -314,13 +315,14 @@ class Observer:
 
     def _take(self, block: Block) -> None:
         """Take in one block: test it for jumps, add it to the sums, and begin the sums again if that is due."""
-        points, gradients, _ = block
+        points, gradients = block.points, block.gradients
         count = len(points)
         held = self._rows.take(block)
         self._since += count
         self._counted += count
         usual = np.ones(count, bool) if self._limits is None else self._limits.hold(points, gradients)
-        if shown(self._watch, points, gradients, usual) and self.forgetting == ADAPTIVE:
+        judge = None if self._sums is None or self._kind.judge is None else partial(self._kind.judge, self._sums)
+        if shown(self._watch, points, gradients, usual, judge) and self.forgetting == ADAPTIVE:
             self._since = self._rows.taken - self._watch.jumps[-1].at
             self._rows.recent.cut(self._since)
             self._counted = self._since

@@ -11,7 +11,7 @@ import numpy as np
 
 from onlooker.data.buffer import Recent
 from onlooker.data.observations import Observations
-from onlooker.data.splits import agents_held_out, balanced, in_held_stretch, stretches_held_out
+from onlooker.data.splits import agent_numbers, agents_held_out, balanced, in_held_stretch, stretches_held_out
 from onlooker.live.settings import SETTINGS
 
 __all__ = ["Block", "Rows", "split"]
@@ -28,11 +28,14 @@ class Block(NamedTuple):
         (n, dim): the gradients.
     held
         (n,): 1 if the row's agent is held out, 0 if it is fitted, −1 if the agent is unknown.
+    agents
+        (n,): a number for the row's agent, −1 if the agent is unknown.
     """
 
     points: np.ndarray
     gradients: np.ndarray
     held: np.ndarray
+    agents: np.ndarray
 
     def some(self, rows: slice) -> "Block":
         """The block of these rows only."""
@@ -77,7 +80,7 @@ class Rows:
 
     def __post_init__(self) -> None:
         nothing = np.zeros((0, self.dim))
-        self.waiting = Block(nothing, nothing, np.zeros(0, np.int8))
+        self.waiting = Block(nothing, nothing, np.zeros(0, np.int8), np.zeros(0, int))
         self.recent = Recent(self.dim, self.most)
 
     @property
@@ -88,10 +91,11 @@ class Rows:
     def blocks(self, new: Observations) -> Iterator[Block]:
         """Iterate over the complete blocks of the waiting and the new rows, and keep the rest waiting."""
         if new.agents is None:
-            held = np.full(len(new), -1, np.int8)
+            held, agents = np.full(len(new), -1, np.int8), np.full(len(new), -1)
         else:
             held = agents_held_out(new.agents, self.seed, new.agent_names).astype(np.int8)
-        rows = Block(new.points.astype(float), new.gradients.astype(float), held)
+            agents = agent_numbers(new.agents, new.agent_names)
+        rows = Block(new.points.astype(float), new.gradients.astype(float), held, agents)
         if len(self.waiting.points):
             rows = Block(*(np.concatenate(parts) for parts in zip(self.waiting, rows, strict=True)))
         size = SETTINGS.block
@@ -108,7 +112,7 @@ class Rows:
         stretches = in_held_stretch(self.taken + np.arange(count), length)
         held = np.where((block.held >= 0) & self.by_agent, block.held == 1, stretches)
         self.taken += count
-        self.recent.add(block.points, block.gradients, held)
+        self.recent.add(block.points, block.gradients, held, block.agents)
         return held
 
     def settle(self, enough: int) -> None:
@@ -123,9 +127,10 @@ class Rows:
 
     def check(self) -> None:
         """Raise a ValueError unless points, gradients and masks have matching shapes and counts are not negative."""
-        kept = self.recent.points, self.recent.gradients, self.recent.held
-        for points, gradients, held in (self.waiting, kept):
-            if not (points.shape == gradients.shape == (len(held), self.dim) and held.ndim == 1):
+        kept = Block(self.recent.points, self.recent.gradients, self.recent.held, self.recent.agents)
+        for points, gradients, held, agents in (self.waiting, kept):
+            known = held.ndim == 1 and held.shape == agents.shape
+            if not (known and points.shape == gradients.shape == (len(held), self.dim)):
                 raise ValueError(f"its rows are of shapes {points.shape}, {gradients.shape} and {held.shape}")
         if self.taken < 0:
             raise ValueError("its row counts are negative")

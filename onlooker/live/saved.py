@@ -42,7 +42,7 @@ def loaded(kind: "type[Observer]", path: Path, detector: JumpDetector | None) ->
 
 def _restored(kind: "type[Observer]", arrays: dict[str, np.ndarray]) -> "Observer":
     """An Observer from its fields; any exception means that they do not belong together."""
-    arrays = _renamed(arrays)
+    arrays = _without_agents(_renamed(arrays))
     # This is checked first, because arrays of this dimension are allocated next.
     dims = {int(array) for name, array in arrays.items() if name.split("/")[-1] == "dim"}
     if dims != {arrays["_rows/waiting/points"].shape[1]}:
@@ -54,6 +54,18 @@ def _restored(kind: "type[Observer]", arrays: dict[str, np.ndarray]) -> "Observe
     if min(live._since, live._counted, live._begun_with, live.rejected) < 0:
         raise ValueError("its row counts are negative")
     return live
+
+
+def _without_agents(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows of files that do not hold their agents are of unknown ones."""
+    missing = {"_rows/waiting/agents": "_rows/waiting/held"}
+    missing |= {f"{name}/_columns/3": f"{name}/_columns/2" for name in ("_rows/recent", "_watch/_recent")}
+    unknown = {
+        name: np.full(arrays[like].shape, -1)
+        for name, like in missing.items()
+        if like in arrays and name not in arrays
+    }
+    return arrays | unknown
 
 
 def _renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -120,6 +120,7 @@ BOWL = FitKind(
     streams=True,
     kept=2000,
     after_jump=200,
+    judge=None,
     limited=False,
 )
 

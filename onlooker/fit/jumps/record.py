@@ -1,11 +1,11 @@
 """Jumps in a complete record: the watch suspects them, the fit to all rows confirms them, a warning reports them."""
 
-from onlooker.core.blas import one_thread
 from onlooker.core.messages import Message
 from onlooker.data.observations import Observations
 from onlooker.fit.jumps.expected import Field
+from onlooker.fit.jumps.judged import residuals_change
 from onlooker.fit.jumps.settings import SETTINGS
-from onlooker.fit.jumps.statistic import Jump, JumpTest
+from onlooker.fit.jumps.statistic import Jump
 from onlooker.fit.jumps.watch import JumpWatch
 
 __all__ = ["about_jumps", "confirmed", "given_row", "jumps_in"]
@@ -25,25 +25,8 @@ def jumps_in(seen: Observations) -> list[Jump]:
 
 
 def confirmed(jump: Jump, seen: Observations, fit: Field) -> bool:
-    """Whether the residuals of the fit to the whole record change at a jump, too.
-
-    The watch's small fit can mistake new territory for a change. The full fit covers both regions, so its residuals
-    change there only if the reward did.
-    """
-    most = SETTINGS.confirmed_by
-    rows = slice(max(0, jump.at - most), jump.at), slice(jump.at, jump.at + most)
-    before, after = (
-        (points, seen.gradients[part] - fit.gradient(points), fit.explored(points))
-        for part in rows
-        for points in [seen.points[part].astype(float)]
-    )
-    known = before[2]
-    if known.sum() < SETTINGS.confirmed_from:
-        return True
-    gradients = seen.gradients[rows[0]][known]
-    with one_thread():
-        test = JumpTest.against(before[0][known], before[1][known], gradients, SETTINGS.record_false_alarm / most)
-        return test.update(*after) is not None
+    """Whether the residuals of the fit to the whole record change at a jump, too."""
+    return residuals_change(seen.points, seen.gradients, jump.at, fit)
 
 
 def given_row(jump: Jump, seen: Observations) -> int:

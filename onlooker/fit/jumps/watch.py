@@ -2,10 +2,12 @@
 
 After the first few hundred rows, and whenever their number has doubled, a small fit (`expected`) learns to predict
 gradients, and `statistic` tests all later rows against it. After an alarm only the rows since the jump are kept, and
-the watch starts again with them.
+the watch starts again with them. If there is a fit to many more rows, its residuals must change, too (`judged`);
+otherwise learners have come to a place that the small fit does not know, and it is refitted.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +20,8 @@ from onlooker.data.observations import LARGEST, usable_rows
 from onlooker.data.quality import usual_rows
 from onlooker.fit.cosine_potential import CosinePotential
 from onlooker.fit.jumps.detector import OtherDetector
-from onlooker.fit.jumps.expected import Parabola, fit_expected
+from onlooker.fit.jumps.expected import Field, Parabola, fit_expected
+from onlooker.fit.jumps.judged import residuals_change
 from onlooker.fit.jumps.settings import SETTINGS
 from onlooker.fit.jumps.statistic import Jump, JumpTest, correlation_times, score_count
 
@@ -97,8 +100,20 @@ class JumpWatch:
         lately = self._recent.points[-SETTINGS.lately :]
         return bool(self._expected.explored(lately).mean() > SETTINGS.lately_explored)
 
-    def update(self, points: np.ndarray, gradients: np.ndarray) -> None:
-        """Test the next points and gradients (n, dim), in the order in which they were observed."""
+    def update(
+        self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Field] | None = None
+    ) -> None:
+        """Test the next points and gradients (n, dim), in the order in which they were observed.
+
+        Parameters
+        ----------
+        points
+            Points (n, dim).
+        gradients
+            Gradients (n, dim).
+        judge
+            Makes a fit to all rows before these. If it is given, the fit's residuals must change at a jump, too.
+        """
         points, gradients = np.asarray(points), np.asarray(gradients)
         if points.ndim != 2 or points.shape != gradients.shape or points.shape[1] != self.dim:
             raise ValueError(
@@ -111,7 +126,7 @@ class JumpWatch:
             )
         before = self.count
         with one_thread():
-            self._test_and_keep(points, gradients)
+            self._test_and_keep(points, gradients, judge)
         self.jump_detected = self.count > before
 
     def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
@@ -121,7 +136,9 @@ class JumpWatch:
         self.update(points, gradients)
         return list(self.jumps[len(self.jumps) - (self.count - before) :])
 
-    def _test_and_keep(self, points: np.ndarray, gradients: np.ndarray) -> None:
+    def _test_and_keep(
+        self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Field] | None
+    ) -> None:
         """Test and keep rows, as many at a time as come before the next alarm or the next small fit."""
         while len(points):
             count = min(len(points), self._renewal - self.since)
@@ -132,8 +149,9 @@ class JumpWatch:
             later = 0 if alarm is not None else None
             # The rows since a jump may be enough for the next small fit, which may raise an alarm of its own.
             while later is not None or self.since >= self._renewal:
-                if later is not None:
-                    self._start_after_jump(later)
+                if later is not None and not self._start_after_jump(later, judge):
+                    self._refit(0)
+                    break
                 later = self._refit() if self.since >= self._renewal else None
             points, gradients = points[taken:], gradients[taken:]
 
@@ -149,34 +167,42 @@ class JumpWatch:
         self.since += len(points)
         self.seen += len(points)
 
-    def _start_after_jump(self, later: int) -> None:
-        """Record a jump whose alarm was raised ``later`` rows ago, and start again with the rows since the jump."""
+    def _start_after_jump(self, later: int, judge: Callable[[], Field] | None) -> bool:
+        """Record a jump whose alarm was raised ``later`` rows ago, and start again with the rows since the jump.
+
+        Returns False, and does nothing, if the judge's fit has no jump there.
+        """
         assert self._test is not None
         after, statistic = self._test.locate()
         after += later
+        rows = self._recent
+        if judge is not None and not residuals_change(rows.points, rows.gradients, len(rows) - after, judge()):
+            return False
         jump = Jump(self.seen - after, self.seen, statistic, self._test.threshold)
         self.jumps = (*self.jumps, jump)[-SETTINGS.remembered :]
         self.count += 1
         self._recent.cut(after)
         self.since, self._renewal = after, self._fewest
         self._expected = self._test = None
+        return True
 
-    def _refit(self) -> int | None:
+    def _refit(self, most_tested: int = SETTINGS.windows[-1]) -> int | None:
         """Refit to all kept rows except the last and test those; return the number of rows since an alarm, or None."""
         self._renewal = min(2 * self.since, self.since + SETTINGS.longest_interval)
-        last = min(SETTINGS.windows[-1], len(self._recent) // SETTINGS.tested_share)
-        count = self._enough(self._recent.points[:-last])
+        last = min(most_tested, len(self._recent) // SETTINGS.tested_share)
+        first = len(self._recent) - last
+        count = self._enough(self._recent.points[:first])
         if count is None:
             self._expected = self._test = None
             return None
-        points, gradients = (part[:-last][-count:] for part in (self._recent.points, self._recent.gradients))
+        points, gradients = (part[first - count : first] for part in (self._recent.points, self._recent.gradients))
         usual = usual_rows(points, gradients)
         points, gradients = points[usual], gradients[usual]
         self._expected, residuals = fit_expected(points, gradients)
         known = self._expected.explored(points)
         rows = (points[known], residuals[known], gradients[known])
         self._test = JumpTest.against(*rows, self.false_alarms)
-        alarm = self._alarm(self._recent.points[-last:], self._recent.gradients[-last:])
+        alarm = self._alarm(self._recent.points[first:], self._recent.gradients[first:])
         return None if alarm is None else last - 1 - alarm
 
     def _enough(self, points: np.ndarray) -> int | None:
@@ -205,12 +231,22 @@ def as_detector(detector: Any, dim: int) -> JumpWatch | OtherDetector:
     return detector
 
 
-def shown(detector: JumpWatch | OtherDetector, points: np.ndarray, gradients: np.ndarray, usual: np.ndarray) -> bool:
+def shown(
+    detector: JumpWatch | OtherDetector,
+    points: np.ndarray,
+    gradients: np.ndarray,
+    usual: np.ndarray,
+    judge: Callable[[], Field] | None = None,
+) -> bool:
     """Show a detector the rows (n, dim) that are ``usual`` (n,); return whether it detects a jump.
 
-    The other rows are of learners that ran away; they still count in the dates of jumps.
+    The other rows are of learners that ran away; they still count in the dates of jumps. Only a `JumpWatch` asks the
+    judge (see `JumpWatch.update`).
     """
     if usual.any():
-        detector.update(points[usual], gradients[usual])
+        if isinstance(detector, JumpWatch):
+            detector.update(points[usual], gradients[usual], judge)
+        else:
+            detector.update(points[usual], gradients[usual])
     detector.seen += int(np.count_nonzero(~usual))
     return bool(usual.any()) and detector.jump_detected
