@@ -23,7 +23,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -257,10 +257,11 @@ def run(one: Case, rows: int, seed: int, options: argparse.Namespace) -> bool | 
     return within
 
 
-def asked() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def asked(about: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed")
     parser.add_argument("--rows", type=int, help="number of rows, instead of each case's own")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, to try it out")
     parser.add_argument("--oracle", action="store_true", help="also the oracle of mixtures")
@@ -283,9 +284,9 @@ def check(chosen: list[Case], rows: int, seeds: int) -> None:
             print(f"{one.name:34}{seed:5d}{shown}{''.join(f'{found[name]:9.3f}' for name in names[2:])}", flush=True)
 
 
-def main() -> None:
-    options = asked()
-    chosen = [one for one in CASES if options.only in one.name]
+def main(cases: Sequence[Case] = CASES, about: str | None = __doc__) -> None:
+    options = asked(about)
+    chosen = [one for one in cases if options.only in one.name]
     if options.list:
         for one in chosen:
             print(f"{one.name:34}{one.rows:7d}  {'—' if one.bound is None else f'{one.bound:.2f}'}")
@@ -301,7 +302,7 @@ def main() -> None:
     failed, pure = 0, []
     for one in chosen:
         rows = options.rows or (min(one.rows, max(one.rows // 10, FEWEST)) if options.quick else one.rows)
-        for seed in range(options.seeds):
+        for seed in range(options.first, options.first + options.seeds):
             try:
                 within = run(one, rows, seed, options)
             except Exception as error:

@@ -40,6 +40,27 @@ class Seen(NamedTuple):
         return self.points[np.append(self.agents[1:] != self.agents[:-1], True)]
 
 
+def first(seen: Seen, count: int) -> Seen:
+    """The first rows."""
+    return Seen(*(part[:count] for part in seen))
+
+
+def in_turn(seen: Seen, lanes: int = LANES) -> Seen:
+    """The same rows as if so many agents ran at a time, one step of each after the other."""
+    begins = np.flatnonzero(np.append(True, seen.agents[1:] != seen.agents[:-1]))
+    lengths = np.diff(np.append(begins, len(seen.agents)))
+    # Each agent starts when the lane that is free first has ended its last one.
+    free = np.zeros(min(lanes, len(begins)), int)
+    start = np.empty(len(begins), int)
+    for number, length in enumerate(lengths):
+        lane = int(np.argmin(free))
+        start[number] = free[lane]
+        free[lane] += length
+    moment = np.repeat(start - begins, lengths) + np.arange(len(seen.agents))
+    order = np.argsort(moment, kind="stable")
+    return Seen(*(part[order] for part in seen))
+
+
 class Pace(NamedTuple):
     """θ′ = θ + clip(εg, ±limit) with g = ∇R + σ(1 + .3|θ₁ − c₁|/width)ξ, from c + root·ξ."""
 

@@ -1,6 +1,7 @@
 """The last rows of a stream, in bounded memory; adding a row takes amortized constant time."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class Recent:
     def agents(self) -> np.ndarray:
         """Number (n,) of each row's agent; −1 if unknown."""
         return self._columns[3][self._first : self._end]
+
+    def known_agents(self, rows: Any = slice(None)) -> np.ndarray | None:
+        """The agents of these rows; ``None`` unless all of them are known."""
+        agents = self.agents[rows]
+        return agents if (agents >= 0).all() else None
 
     def add(
         self,

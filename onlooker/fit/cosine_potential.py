@@ -361,5 +361,6 @@ KIND = FitKind(
     # Enough for a quadratic and a smooth prior.
     after_jump=200,
     judge=None,
+    outdated=None,
     limited=True,
 )

@@ -7,7 +7,7 @@ from the terms of its posterior variance that grow most beyond the data.
 from collections.abc import Callable
 from functools import partial
 from math import factorial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ def slopes(density: Callable[[Density, Array], Array], numbers: Density, z: np.n
     return _in_blocks(partial(_slopes, density, numbers), z)
 
 
-def _in_blocks(function: Callable[[Array], Array], z: np.ndarray) -> np.ndarray:
+def _in_blocks(function: Callable[[Any], Array], z: np.ndarray) -> np.ndarray:
     count = -(-len(z) // AT_ONCE) * AT_ONCE
     padded = np.concatenate([z, np.broadcast_to(z[:1], (count - len(z), z.shape[1]))]).astype(np.float32)
     parts = [np.asarray(function(padded[first : first + AT_ONCE]), float) for first in range(0, count, AT_ONCE)]

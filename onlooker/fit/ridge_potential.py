@@ -15,12 +15,14 @@ import numpy as np
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
 from onlooker.fit.hmc import hamiltonian_chains
+from onlooker.fit.nearby import Nearby, Slope
 from onlooker.fit.ridge_density import Density, errors, folded, log_density, slopes
 from onlooker.fit.ridge_dictionary import Dictionary
 from onlooker.fit.ridge_frame import Frame
 from onlooker.fit.ridge_system import Head, System
-from onlooker.fit.ridge_units import Moments, Units, predicted, values
+from onlooker.fit.ridge_units import Moments, Units, values
 from onlooker.fit.sample import Drawn, stein
+from onlooker.fit.steepness import Steepness
 
 __all__ = ["Member", "RidgePotential", "assembled"]
 
@@ -69,8 +71,8 @@ class RidgePotential:
         How they were looked for: by "successive" rows, "neighbours" or "none".
     misfit
         What the fit leaves, over its chance level.
-    growth
-        τ² of the weights of steep rows.
+    steepness
+        The weights of steep rows.
     held_out_error
         Mean squared error of ∇R̂ on held-out rows, in units of the noise.
     quadratic_error
@@ -92,7 +94,7 @@ class RidgePotential:
     directions: int
     found: str
     misfit: float
-    growth: float
+    steepness: Steepness
     held_out_error: float
     quadratic_error: float
 
@@ -108,7 +110,7 @@ class RidgePotential:
             "directions": self.directions,
             "directions_from": self.found,
             **({} if np.isnan(self.misfit) else {"misfit": self.misfit}),
-            "steep_weights": self.growth,
+            "steep_weights": self.steepness.growth,
         }
 
     def uses(self, units: tuple[Units, ...]) -> bool:
@@ -146,9 +148,7 @@ class RidgePotential:
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """∇R̂ at points (n, dim)."""
-        z = self._inside(points).astype(np.float32)
-        parts = [predicted(head.affine, units, head.weights, z) for units, head, _ in self.members]
-        return np.mean(parts, axis=0, dtype=float) @ self.frame.forward
+        return self.nearby().gradient(points)
 
     @cached_property
     def _systems(self) -> list[tuple[System, np.ndarray, Any]]:
@@ -180,9 +180,10 @@ class RidgePotential:
             near[near] = self._uncertain(self._inside(np.asarray(points)[near])) <= 1
         return near
 
-    def nearby(self) -> "Nearby":
-        """∇R̂ wherever learners were, whether or not R̂ is certain there."""
-        return Nearby(self)
+    def nearby(self) -> Nearby:
+        """∇R̂ within the learners' radius, whether or not R̂ is certain there."""
+        slopes = tuple(Slope(units, head.affine, head.weights) for units, head, _ in self.members)
+        return Nearby(self.frame, self.steepness, slopes, self.radius)
 
     def _uncertain(self, z: np.ndarray) -> np.ndarray:
         """The confining standard error, over its limit."""
@@ -301,19 +302,6 @@ class RidgePotential:
         return Drawn(samples, stein(slope, flat, None if coordinates is None else coordinates.interval))
 
 
-class Nearby(NamedTuple):
-    """∇R̂ within the learners' radius: much faster than asking where R̂ is certain."""
-
-    fit: RidgePotential
-
-    def gradient(self, points: np.ndarray) -> np.ndarray:
-        return self.fit.gradient(points)
-
-    def explored(self, points: np.ndarray) -> np.ndarray:
-        """Mask (n,) of the points within the radius."""
-        return np.linalg.norm(self.fit._inside(points), axis=1) <= self.fit.radius
-
-
 def assembled(
     dictionary: Dictionary, members: tuple[Member, ...], errors: list[float], typical: np.ndarray, radius: float
 ) -> RidgePotential:
@@ -328,7 +316,7 @@ def assembled(
         dictionary.directions,
         dictionary.found,
         dictionary.misfit,
-        dictionary.steepness.growth,
+        dictionary.steepness,
         held_out_error,
         dictionary.quadratic_error,
     )

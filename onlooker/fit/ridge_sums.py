@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from onlooker.core.blas import numpy_threads
+from onlooker.data.buffer import Recent
+from onlooker.fit.active_subspace import active_subspace
 from onlooker.fit.error_bars import typical_points
 from onlooker.fit.ridge_dictionary import Dictionary, choose
+from onlooker.fit.ridge_frame import successive
 from onlooker.fit.ridge_potential import Member, RidgePotential, assembled
 from onlooker.fit.ridge_system import solve
 from onlooker.fit.ridge_units import Moments, gather, nothing_summed
@@ -23,6 +26,8 @@ __all__ = ["KIND", "RidgeSums", "begin_ridge"]
 WAITING = 4096
 # Rows beyond this many radii of the explored points are not included.
 OUTSIDE = 3.0
+# Units are chosen again if what they miss, over its chance level, is so many times as much as when they were chosen.
+GROWN = 3.0
 # Share of the rows within the radius.
 INSIDE = 0.998
 
@@ -128,6 +133,23 @@ class RidgeSums:
             errors.append(chosen.error)
         return assembled(self.dictionary, tuple(members), errors, self.typical, self.radius)
 
+    def outdated(self, recent: Recent) -> bool:
+        """Whether successive residuals of agents show much more that is missed than when the units were chosen."""
+        usual = max(1.0, np.nan_to_num(self.dictionary.misfit))
+        return self.misfit(recent) > GROWN * usual
+
+    @numpy_threads()
+    def misfit(self, recent: Recent) -> float:
+        """Largest eigenvalue of what the fit leaves on rows, over its chance level; nan if there are no fit pairs."""
+        pairs = successive(recent.known_agents())
+        if pairs is None or self.dictionary.found != "successive":
+            return float("nan")
+        fit, frame = self.fit(), self.dictionary.frame
+        z, y = frame.points(recent.points), frame.gradients(recent.gradients)
+        left = frame.gradients(recent.gradients - fit.gradient(recent.points))
+        weights = self.dictionary.steepness.weights(z, y)
+        return active_subspace(left, weights, frame.precision, pairs, 0).misfit
+
 
 def _nothing(dictionary: Dictionary, typical: np.ndarray, radius: float) -> RidgeSums:
     empty = tuple(nothing_summed(units) for units in dictionary.members)
@@ -166,5 +188,6 @@ KIND = FitKind(
     after_jump=1000,
     # Where learners were is enough to judge a jump, and takes a tenth of the time.
     judge=lambda sums: sums.fit().nearby(),
+    outdated=lambda sums, recent: sums.outdated(recent),
     limited=False,
 )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from onlooker.data.buffer import Recent
+
 if TYPE_CHECKING:
     from onlooker.fit.potential import Potential
 
@@ -100,8 +102,11 @@ class FitKind:
     after_jump
         Number of rows needed after a jump of the reward before the next fit.
     judge
-        ``judge(sums)`` predicts gradients (`onlooker.fit.jumps.expected.Field`). Jumps that a small fit suspects must
+        ``judge(sums)`` predicts gradients (`onlooker.fit.nearby.Nearby`). Jumps that a small fit suspects must
         show in its residuals, too. ``None`` if the small fit is good enough.
+    outdated
+        ``outdated(sums, recent)``: whether the last rows of a stream (`onlooker.data.buffer.Recent`) show that the sums
+        should begin again with them. ``None`` if only the box of the sums tells.
     limited
         Whether its resolution is limited, so that other methods may do better (`Potential.at_finest`).
     """
@@ -115,6 +120,7 @@ class FitKind:
     kept: int
     after_jump: int
     judge: Callable[[Any], Any] | None
+    outdated: Callable[[Any, Recent], bool] | None
     limited: bool
 
 

@@ -106,8 +106,9 @@ class Observer:
     _since: int = field(default=0, init=False)
     # Number of observations that R̂ is based on: fewer than `_since` if the sums began again.
     _counted: int = field(default=0, init=False)
-    # Value of `_since` when the sums began.
+    # Value of `_since` when the sums began, and when it was last asked whether their fit still suits the rows.
     _begun_with: int = field(default=0, init=False)
+    _checked: int = field(default=0, init=False)
     _rows: Rows = field(init=False)
     # Rows beyond these limits are not added to the sums.
     _limits: Limits | None = field(default=None, init=False)
@@ -183,7 +184,9 @@ class Observer:
             self.rejected += new.rejected
             for block in self._rows.blocks(new):
                 with self._changing:
-                    self._take(block)
+                    due = self._take(block)
+                if due:
+                    self._begin_again()
         self._say(new.warnings)
 
     def _say(self, messages: Iterable[Message]) -> None:
@@ -313,8 +316,8 @@ class Observer:
                 self._result = view.taken, view.result(self._potential(view), options, self._said)
             return self._result[1]
 
-    def _take(self, block: Block) -> None:
-        """Take in one block: test it for jumps, add it to the sums, and begin the sums again if that is due."""
+    def _take(self, block: Block) -> bool:
+        """Take in one block: test it for jumps and add it to the sums; return whether these must begin again."""
         points, gradients = block.points, block.gradients
         count = len(points)
         held = self._rows.take(block)
@@ -326,20 +329,29 @@ class Observer:
             self._since = self._rows.taken - self._watch.jumps[-1].at
             self._rows.recent.cut(self._since)
             self._counted = self._since
-            self._sums, self._begun_with = None, 0
+            self._sums, self._begun_with, self._checked = None, 0, 0
         if self._sums is not None:
             left = weight_left(self._rate, np.arange(count, -1, -1.0))
             self._sums.forget(1 - left[0])
             self._sums.add(points[usual], gradients[usual], held[usual], left[1:][usual])
             self._sums.outside += float(left[1:][~usual].sum())
         if self._rows.taken % SETTINGS.first or self._since < self._kind.after_jump:
-            return
-        if self._outgrown() or self._doubled():
-            recent = self._rows.recent
-            self._limits, self._begun_with = usual_limits(recent.points, recent.gradients), self._since
-            if self._kind.streams:
+            return False
+        return self._outgrown() or self._doubled() or self._outdated()
+
+    def _begin_again(self) -> None:
+        """Begin the sums with the kept rows. It may take seconds, in which the earlier sums still answer."""
+        recent = self._rows.recent
+        limits = usual_limits(recent.points, recent.gradients)
+        sums = None
+        if self._kind.streams:
+            with self._changing:
                 self._rows.settle(SETTINGS.first)
-                self._sums, self._counted = begin_sums(recent, self._limits, self.seed, self._rate), len(recent)
+            sums = begin_sums(recent, limits, self.seed, self._rate)
+        with self._changing:
+            self._limits, self._begun_with, self._checked = limits, self._since, self._since
+            if self._kind.streams:
+                self._sums, self._counted = sums, len(recent)
 
     def _outgrown(self) -> bool:
         """Whether sums are due and there are none, or too many rows are outside their box."""
@@ -350,6 +362,14 @@ class Observer:
     def _doubled(self) -> bool:
         """Whether there are twice as many rows as when the sums began, and all of them are still kept."""
         return 2 * self._begun_with <= self._since == len(self._rows.recent)
+
+    def _outdated(self) -> bool:
+        """Whether the fit no longer suits the kept rows; asked whenever all of them are new."""
+        recent, outdated = self._rows.recent, self._kind.outdated
+        if outdated is None or self._sums is None or self._since < self._checked + recent.most:
+            return False
+        self._checked = self._since
+        return outdated(self._sums, recent)
 
     def _where_known(self, x: Any, answer: Callable[[Potential, np.ndarray], np.ndarray]) -> np.ndarray:
         """``answer(fit, x)`` in the explored region, nan elsewhere and just after a jump."""

@@ -61,9 +61,7 @@ def _without_agents(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     missing = {"_rows/waiting/agents": "_rows/waiting/held"}
     missing |= {f"{name}/_columns/3": f"{name}/_columns/2" for name in ("_rows/recent", "_watch/_recent")}
     unknown = {
-        name: np.full(arrays[like].shape, -1)
-        for name, like in missing.items()
-        if like in arrays and name not in arrays
+        name: np.full(arrays[like].shape, -1) for name, like in missing.items() if like in arrays and name not in arrays
     }
     return arrays | unknown
 

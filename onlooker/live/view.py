@@ -37,12 +37,10 @@ def begin_sums(recent: Recent, limits: Limits, seed: int, rate: float | None) ->
         Forgetting rate, by which earlier observations have less weight.
     """
     usual = limits.hold(recent.points, recent.gradients)
-    points, gradients, held, agents = (
-        part[usual] for part in (recent.points, recent.gradients, recent.held, recent.agents)
-    )
+    points, gradients, held = recent.points[usual], recent.gradients[usual], recent.held[usual]
     if not np.ptp(points, axis=0).all():
         return None
-    sums = begin(points, gradients, held, seed, agents=agents if (agents >= 0).all() else None)
+    sums = begin(points, gradients, held, seed, agents=recent.known_agents(usual))
     ages = np.arange(len(usual) - 1, -1, -1.0)[usual]
     sums.add(points, gradients, held, weight_left(rate, ages))
     return sums

@@ -121,6 +121,7 @@ BOWL = FitKind(
     kept=2000,
     after_jump=200,
     judge=None,
+    outdated=None,
     limited=False,
 )
 

@@ -650,9 +650,9 @@ MUTATIONS = (
     ),
     Mutation(
         "residuals with a plus",
-        "onlooker/fit/jumps/watch.py",
-        "residuals = gradients - self._expected.gradient(points)",
-        "residuals = gradients + self._expected.gradient(points)",
+        "onlooker/fit/jumps/expected.py",
+        "left = gradients - fit.gradient(points)",
+        "left = gradients + fit.gradient(points)",
         ("fit/test_jumps.py::test_a_change_of_slope_or_curvature_is_found_and_placed",),
     ),
     Mutation(

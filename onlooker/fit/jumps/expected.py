@@ -14,11 +14,14 @@ from onlooker.fit.cosine_potential import CosinePotential, begin_cosine_potentia
 from onlooker.fit.jumps.settings import SETTINGS
 from onlooker.fit.quadratic import Quadratic, fit_quadratic
 
-__all__ = ["Expected", "Field", "Parabola", "fit_expected"]
+__all__ = ["Expected", "Field", "Parabola", "fit_expected", "residuals_of"]
 
 
 class Field(Protocol):
-    """A prediction of gradients, valid where it is explored."""
+    """A prediction of gradients, valid where it is explored.
+
+    It may have ``weights(points, gradients)``, by which residuals (n, dim) are multiplied; without, all count the same.
+    """
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """The predicted gradients at points (n, dim)."""
@@ -27,6 +30,13 @@ class Field(Protocol):
     def explored(self, points: np.ndarray) -> np.ndarray:
         """Mask (n,) of the points at which the prediction is valid."""
         ...
+
+
+def residuals_of(fit: Field, points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """g − ∇R̂(θ) at points (n, dim), weighted."""
+    left = gradients - fit.gradient(points)
+    weights = getattr(fit, "weights", None)
+    return left if weights is None else left * weights(points, gradients)[:, None]
 
 
 class Parabola(NamedTuple):

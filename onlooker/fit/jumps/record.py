@@ -26,7 +26,8 @@ def jumps_in(seen: Observations) -> list[Jump]:
 
 def confirmed(jump: Jump, seen: Observations, fit: Field) -> bool:
     """Whether the residuals of the fit to the whole record change at a jump, too."""
-    return residuals_change(seen.points, seen.gradients, jump.at, fit)
+    chance = SETTINGS.record_false_alarm / SETTINGS.confirmed_by
+    return residuals_change(seen.points, seen.gradients, jump.at, fit, chance)
 
 
 def given_row(jump: Jump, seen: Observations) -> int:

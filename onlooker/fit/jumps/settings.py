@@ -44,6 +44,9 @@ class JumpSettings:
         `data.splits`, no rows are held out for good.
     false_alarms
         Probability of a false alarm per observation of a stream.
+    followed_false_alarms
+        The same where a full fit predicts gradients: hardly anything but noise is left, so that a jump is found almost
+        as early as with a probability a thousand times as large.
     fewest
         Smallest number of rows, at first and after a jump, before a small fit: no jump is detected earlier.
     per_score
@@ -91,6 +94,7 @@ class JumpSettings:
     cosines_from: int = 250
     folds: int = 5
     false_alarms: float = 1e-5
+    followed_false_alarms: float = 1e-8
     fewest: int = 256
     per_score: int = 10
     fewest_independent: int = 60

@@ -99,7 +99,12 @@ class JumpTest:
 
     @classmethod
     def against(
-        cls, points: np.ndarray, residuals: np.ndarray, gradients: np.ndarray, false_alarms: float
+        cls,
+        points: np.ndarray,
+        residuals: np.ndarray,
+        gradients: np.ndarray,
+        false_alarms: float,
+        correlated: np.ndarray | None = None,
     ) -> "JumpTest":
         """A test against earlier rows, before any new row.
 
@@ -113,10 +118,13 @@ class JumpTest:
             (n, dim): their gradients, which set the size of the smallest change that is tested.
         false_alarms
             False-alarm probability per row; approximate if residuals are not normal.
+        correlated
+            (n, dim): what may be correlated from row to row; default: the points. If hardly anything but noise is left
+            of gradients, residuals are not, although learners are nearly where they were.
         """
         centre, spread = points.mean(axis=0), points.std(axis=0)
         spread = np.where(spread > 0, spread, 1.0)
-        together, run = correlation_times(points)
+        together, run = correlation_times(points if correlated is None else _bounded(correlated))
         unit = 1 << int(np.log2(run))
         sums = _block_sums(_scores((points - centre) / spread, residuals * spread), unit)
         size_of_gradients = float(np.sqrt(np.median(np.mean((gradients * spread) ** 2, axis=1))))

@@ -2,8 +2,11 @@
 
 After the first few hundred rows, and whenever their number has doubled, a small fit (`expected`) learns to predict
 gradients, and `statistic` tests all later rows against it. After an alarm only the rows since the jump are kept, and
-the watch starts again with them. If there is a fit to many more rows, its residuals must change, too (`judged`);
-otherwise learners have come to a place that the small fit does not know, and it is refitted.
+the watch starts again with them.
+
+If there is a fit to many more rows, it predicts gradients in place of the small fit. After an alarm it is made anew,
+with the rows since, and the residuals of the new fit must change, too (`judged`); otherwise learners had come to a
+place that the earlier fit did not know.
 """
 
 import warnings
@@ -20,10 +23,11 @@ from onlooker.data.observations import LARGEST, usable_rows
 from onlooker.data.quality import usual_rows
 from onlooker.fit.cosine_potential import CosinePotential
 from onlooker.fit.jumps.detector import OtherDetector
-from onlooker.fit.jumps.expected import Field, Parabola, fit_expected
+from onlooker.fit.jumps.expected import Parabola, fit_expected, residuals_of
 from onlooker.fit.jumps.judged import residuals_change
 from onlooker.fit.jumps.settings import SETTINGS
 from onlooker.fit.jumps.statistic import Jump, JumpTest, correlation_times, score_count
+from onlooker.fit.nearby import Nearby
 
 __all__ = ["JumpWatch", "as_detector", "shown"]
 
@@ -76,7 +80,7 @@ class JumpWatch:
     # Value of ``since`` at which the next small fit is due.
     _renewal: int = field(init=False)
     _recent: Recent = field(init=False)
-    _expected: Parabola | CosinePotential | None = field(default=None, init=False)
+    _expected: Parabola | CosinePotential | Nearby | None = field(default=None, init=False)
     _test: JumpTest | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -100,9 +104,7 @@ class JumpWatch:
         lately = self._recent.points[-SETTINGS.lately :]
         return bool(self._expected.explored(lately).mean() > SETTINGS.lately_explored)
 
-    def update(
-        self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Field] | None = None
-    ) -> None:
+    def update(self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Nearby] | None = None) -> None:
         """Test the next points and gradients (n, dim), in the order in which they were observed.
 
         Parameters
@@ -112,7 +114,7 @@ class JumpWatch:
         gradients
             Gradients (n, dim).
         judge
-            Makes a fit to all rows before these. If it is given, the fit's residuals must change at a jump, too.
+            Makes a fit to all rows before these, which then predicts gradients in place of a small one.
         """
         points, gradients = np.asarray(points), np.asarray(gradients)
         if points.ndim != 2 or points.shape != gradients.shape or points.shape[1] != self.dim:
@@ -136,9 +138,7 @@ class JumpWatch:
         self.update(points, gradients)
         return list(self.jumps[len(self.jumps) - (self.count - before) :])
 
-    def _test_and_keep(
-        self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Field] | None
-    ) -> None:
+    def _test_and_keep(self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Nearby] | None) -> None:
         """Test and keep rows, as many at a time as come before the next alarm or the next small fit."""
         while len(points):
             count = min(len(points), self._renewal - self.since)
@@ -150,16 +150,16 @@ class JumpWatch:
             # The rows since a jump may be enough for the next small fit, which may raise an alarm of its own.
             while later is not None or self.since >= self._renewal:
                 if later is not None and not self._start_after_jump(later, judge):
-                    self._refit(0)
+                    self._refit(judge, 0)
                     break
-                later = self._refit() if self.since >= self._renewal else None
+                later = self._refit(judge) if self.since >= self._renewal else None
             points, gradients = points[taken:], gradients[taken:]
 
     def _alarm(self, points: np.ndarray, gradients: np.ndarray) -> int | None:
         """Index of the row that raises an alarm, or None."""
         if self._test is None or self._expected is None:
             return None
-        residuals = gradients - self._expected.gradient(points)
+        residuals = residuals_of(self._expected, points, gradients)
         return self._test.update(points, residuals, self._expected.explored(points))
 
     def _keep(self, points: np.ndarray, gradients: np.ndarray) -> None:
@@ -167,7 +167,7 @@ class JumpWatch:
         self.since += len(points)
         self.seen += len(points)
 
-    def _start_after_jump(self, later: int, judge: Callable[[], Field] | None) -> bool:
+    def _start_after_jump(self, later: int, judge: Callable[[], Nearby] | None) -> bool:
         """Record a jump whose alarm was raised ``later`` rows ago, and start again with the rows since the jump.
 
         Returns False, and does nothing, if the judge's fit has no jump there.
@@ -176,7 +176,8 @@ class JumpWatch:
         after, statistic = self._test.locate()
         after += later
         rows = self._recent
-        if judge is not None and not residuals_change(rows.points, rows.gradients, len(rows) - after, judge()):
+        at = len(rows) - after
+        if judge is not None and not residuals_change(rows.points, rows.gradients, at, judge(), self.false_alarms):
             return False
         jump = Jump(self.seen - after, self.seen, statistic, self._test.threshold)
         self.jumps = (*self.jumps, jump)[-SETTINGS.remembered :]
@@ -186,8 +187,14 @@ class JumpWatch:
         self._expected = self._test = None
         return True
 
-    def _refit(self, most_tested: int = SETTINGS.windows[-1]) -> int | None:
-        """Refit to all kept rows except the last and test those; return the number of rows since an alarm, or None."""
+    def _refit(self, judge: Callable[[], Nearby] | None, most_tested: int = SETTINGS.windows[-1]) -> int | None:
+        """Refit to all kept rows except the last and test those; return the number of rows since an alarm, or None.
+
+        The judge's fit is to the last rows, too: it is for later ones.
+        """
+        if judge is not None:
+            self._follow(judge())
+            return None
         self._renewal = min(2 * self.since, self.since + SETTINGS.longest_interval)
         last = min(most_tested, len(self._recent) // SETTINGS.tested_share)
         first = len(self._recent) - last
@@ -204,6 +211,18 @@ class JumpWatch:
         self._test = JumpTest.against(*rows, self.false_alarms)
         alarm = self._alarm(self._recent.points[first:], self._recent.gradients[first:])
         return None if alarm is None else last - 1 - alarm
+
+    def _follow(self, fit: Nearby) -> None:
+        """Predict gradients by a fit to all rows."""
+        self._renewal = min(2 * self.since, self.since + SETTINGS.longest_interval)
+        points, gradients = self._recent.points, self._recent.gradients
+        known = fit.explored(points) & usual_rows(points, gradients)
+        points, gradients = points[known], gradients[known]
+        residuals = residuals_of(fit, points, gradients)
+        enough = known.sum() >= self._fewest
+        self._expected = fit if enough else None
+        chance = min(self.false_alarms, SETTINGS.followed_false_alarms)
+        self._test = JumpTest.against(points, residuals, gradients, chance, residuals) if enough else None
 
     def _enough(self, points: np.ndarray) -> int | None:
         """Number of last rows to fit to: as few as are worth ``plenty`` independent ones; None if all are too few."""
@@ -236,7 +255,7 @@ def shown(
     points: np.ndarray,
     gradients: np.ndarray,
     usual: np.ndarray,
-    judge: Callable[[], Field] | None = None,
+    judge: Callable[[], Nearby] | None = None,
 ) -> bool:
     """Show a detector the rows (n, dim) that are ``usual`` (n,); return whether it detects a jump.
 

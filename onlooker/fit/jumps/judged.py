@@ -1,0 +1,46 @@
+"""Whether the residuals of a full fit change at a jump that the watch suspects.
+
+The watch's small fit can mistake new territory, or a steep place, for a change. A fit to all rows covers these places,
+so its residuals change only if the reward does.
+"""
+
+import numpy as np
+
+from onlooker.core.blas import one_thread
+from onlooker.fit.jumps.expected import Field, residuals_of
+from onlooker.fit.jumps.settings import SETTINGS
+from onlooker.fit.jumps.statistic import JumpTest
+
+__all__ = ["residuals_change"]
+
+
+def residuals_change(points: np.ndarray, gradients: np.ndarray, at: int, fit: Field, false_alarms: float) -> bool:
+    """Whether they do at row ``at`` of points and gradients (n, dim); True if too few rows before it are explored.
+
+    Parameters
+    ----------
+    points
+        Points (n, dim).
+    gradients
+        Gradients (n, dim).
+    at
+        Index of the first row after the jump.
+    fit
+        A fit to these rows and others, or at least to those before the jump.
+    false_alarms
+        False-alarm probability per row.
+    """
+    most = SETTINGS.confirmed_by
+    rows = slice(max(0, at - most), at), slice(at, at + most)
+    before, after = (
+        (places, residuals_of(fit, places, gradients[part]), fit.explored(places))
+        for part in rows
+        for places in [points[part].astype(float)]
+    )
+    known = before[2]
+    if known.sum() < SETTINGS.confirmed_from:
+        return True
+    with one_thread():
+        left = before[1][known]
+        test = JumpTest.against(before[0][known], left, gradients[rows[0]][known], false_alarms, left)
+        return test.update(*after) is not None
