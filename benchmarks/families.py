@@ -168,7 +168,7 @@ class Problem:
         out = how.spread * deviation / np.sqrt(size)
         return Pace(
             self.draws.mean(axis=0),
-            np.linalg.cholesky(np.cov(self.draws.T) + np.diag(out**2)),
+            np.linalg.cholesky(np.atleast_2d(np.cov(self.draws.T)) + np.diag(out**2)),
             how.noise * size / deviation,
             min(how.step, LARGEST_STEP / float(np.linalg.eigvalsh(fisher)[-1])) * deviation**2,
             LONGEST_MOVE * deviation,
@@ -236,13 +236,13 @@ def laplace(reward: Reward, dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 def hamiltonian_draws(reward: Reward, starts: np.ndarray) -> np.ndarray:
     """x′ = x + ε root p, p′ = p + ε rootᵀ∇R, accepted with probability min(1, exp(−ΔH)): (chain, draw, dim)."""
-    root, step = np.linalg.cholesky(np.cov(starts.T)), 0.3
+    root, step = np.linalg.cholesky(np.atleast_2d(np.cov(starts.T))), 0.3
     points, key = jnp.asarray(starts, jnp.float32), jax.random.key(3)
     advance = jax.jit(partial(_advance, reward), static_argnames="steps")
     for _ in range(ROUNDS):
         key, one = jax.random.split(key)
         points, step, _ = advance(one, points, step, jnp.asarray(root, jnp.float32), steps=ROUND)
-        root = np.linalg.cholesky(np.cov(np.asarray(points, float).T))
+        root = np.linalg.cholesky(np.atleast_2d(np.cov(np.asarray(points, float).T)))
     # The step is adapted in the rounds only: it must not depend on the chains afterwards.
     _, _, drawn = advance(key, points, step, jnp.asarray(root, jnp.float32), steps=THINNED * DRAWS, adapted=0.0)
     return np.asarray(drawn[::THINNED], float).transpose(1, 0, 2)
@@ -669,7 +669,7 @@ def overlap(problem: Problem, seen: Seen) -> tuple[float, float]:
     """Share of the learners' ends where R is as high as over exp(R), and of exp(R) inside the learners' ellipsoid."""
     heights = problem.value(problem.draws[:5000])
     ends = np.mean(problem.value(seen.ends) >= np.quantile(heights, 0.01))
-    centre, root = seen.points.mean(axis=0), np.linalg.cholesky(np.cov(seen.points.T.astype(float)))
+    centre, root = seen.points.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(seen.points.T.astype(float))))
     far = [np.linalg.norm(np.linalg.solve(root, (x - centre).T), axis=0) for x in (seen.points, problem.draws)]
     return float(ends), float(np.mean(far[1] <= np.quantile(far[0], 0.99)))
 

@@ -13,6 +13,7 @@ from onlooker.core.blas import numpy_threads
 from onlooker.data.buffer import Recent
 from onlooker.fit.active_subspace import active_subspace
 from onlooker.fit.error_bars import typical_points
+from onlooker.fit.nearby import Nearby, Slope
 from onlooker.fit.ridge_dictionary import Dictionary, choose
 from onlooker.fit.ridge_frame import successive
 from onlooker.fit.ridge_potential import Member, RidgePotential, assembled
@@ -133,6 +134,17 @@ class RidgeSums:
             errors.append(chosen.error)
         return assembled(self.dictionary, tuple(members), errors, self.typical, self.radius)
 
+    @numpy_threads()
+    def judge(self) -> Nearby:
+        """∇R̂ of a fit to the rows that are not held out."""
+        whole, dictionary = self.joined(_nothing(self.dictionary, self.typical, self.radius)), self.dictionary
+        precision = dictionary.frame.precision
+        slopes = []
+        for units, train, held in zip(dictionary.members, whole.train, whole.held, strict=True):
+            _, head = solve(train, held, units, precision)
+            slopes.append(Slope(units, head.affine, head.weights))
+        return Nearby(dictionary.frame, dictionary.steepness, tuple(slopes), self.radius)
+
     def outdated(self, recent: Recent) -> bool:
         """Whether successive residuals of agents show much more that is missed than when the units were chosen."""
         usual = max(1.0, np.nan_to_num(self.dictionary.misfit))
@@ -186,8 +198,7 @@ KIND = FitKind(
     kept=50_000,
     # The same number as before an Observer's first fit.
     after_jump=1000,
-    # Where learners were is enough to judge a jump, and takes a tenth of the time.
-    judge=lambda sums: sums.fit().nearby(),
-    outdated=lambda sums, recent: sums.outdated(recent),
+    judge=RidgeSums.judge,
+    outdated=RidgeSums.outdated,
     limited=False,
 )

@@ -51,9 +51,9 @@ class Drawn(NamedTuple):
         Samples (chain, draw, dim).
     mismatch
         The self-check, 0 up to chance. For draws from cells: total variation between their histogram and exp(βR̂),
-        beyond that of exact draws. For chains: the largest |E f′ + E f ∂log p| of any white coordinate, which is zero
-        under p = exp(βR̂) by Stein's identity, with f = x − E x or, on an interval, that times a sine that vanishes at
-        its ends.
+        beyond that of exact draws. For chains: the largest |E f′ + E f ∂log p| of any white coordinate beyond chance,
+        which is zero under p = exp(βR̂) by Stein's identity, with f = x − E x or, on an interval, that times a sine
+        that vanishes at its ends.
     unresolved
         Share of the draws that are from cells too coarse for R̂.
     """
@@ -73,17 +73,22 @@ def sample_cells(law: Cells, chains: int, seed: int, draws: int | None = None) -
 
 def stein(slope: Callable[[np.ndarray], np.ndarray], flat: np.ndarray, interval: tuple[float, float] | None) -> float:
     """Violation of Stein's identity by samples (n, dim) of a law whose log has this ``slope``; see `Drawn.mismatch`."""
-    sample = flat[np.random.default_rng(0).integers(0, len(flat), min(len(flat), SETTINGS.most_checked))]
+    every = max(1, len(flat) // SETTINGS.most_checked)
+    sample = flat[::every]
     slopes = slope(sample)
+    away = sample - sample.mean(axis=0)
     if interval is None:
         # Along white coordinates the chance error does not grow with correlations.
         root = np.linalg.cholesky(np.atleast_2d(np.cov(sample.T)))
-        white = np.linalg.solve(root, (sample - sample.mean(axis=0)).T).T
-        return float(np.abs(1 + np.mean(white * (slopes @ root), axis=0)).max())
-    rate = np.pi / (interval[1] - interval[0])
-    away, angle = sample - sample.mean(axis=0), rate * (sample - interval[0])
-    identity = np.sin(angle) * (1 + away * slopes) + away * rate * np.cos(angle)
-    return float(np.abs(identity.mean(axis=0) / np.sin(angle).mean(axis=0)).max())
+        identity = 1 + np.linalg.solve(root, away.T).T * (slopes @ root)
+    else:
+        rate = np.pi / (interval[1] - interval[0])
+        angle = rate * (sample - interval[0])
+        identity = np.sin(angle) * (1 + away * slopes) + away * rate * np.cos(angle)
+        identity /= np.sin(angle).mean(axis=0)
+    # The largest of d normal variables is about √(2 log 2d) of their standard deviations.
+    by_chance = identity.std(axis=0) * np.sqrt(2 * np.log(2 * identity.shape[1]) / len(sample))
+    return float(np.maximum(np.abs(identity.mean(axis=0)) - by_chance, 0).max())
 
 
 def _excess_variation(law: Cells, flat: np.ndarray) -> float:

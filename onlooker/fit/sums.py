@@ -102,8 +102,8 @@ class FitKind:
     after_jump
         Number of rows needed after a jump of the reward before the next fit.
     judge
-        ``judge(sums)`` predicts gradients (`onlooker.fit.nearby.Nearby`). Jumps that a small fit suspects must
-        show in its residuals, too. ``None`` if the small fit is good enough.
+        ``judge(sums)`` predicts gradients (`onlooker.fit.nearby.Nearby`) from the rows that are not held out; jumps are
+        detected by its residuals. ``None`` if a small fit is good enough for that.
     outdated
         ``outdated(sums, recent)``: whether the last rows of a stream (`onlooker.data.buffer.Recent`) show that the sums
         should begin again with them. ``None`` if only the box of the sums tells.

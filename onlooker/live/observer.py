@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable
 from copy import deepcopy
 from dataclasses import InitVar, dataclass, field
-from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -32,6 +31,7 @@ from onlooker.data.quality import Limits, usual_limits
 from onlooker.fit.jumps import Jump, JumpDetector, JumpWatch
 from onlooker.fit.jumps.detector import OtherDetector
 from onlooker.fit.jumps.watch import as_detector, shown
+from onlooker.fit.nearby import Nearby
 from onlooker.fit.potential import Potential, kind_for
 from onlooker.fit.sums import FitKind, Sums
 from onlooker.live.rows import Block, Rows
@@ -324,8 +324,8 @@ class Observer:
         self._since += count
         self._counted += count
         usual = np.ones(count, bool) if self._limits is None else self._limits.hold(points, gradients)
-        judge = None if self._sums is None or self._kind.judge is None else partial(self._kind.judge, self._sums)
-        if shown(self._watch, points, gradients, usual, judge) and self.forgetting == ADAPTIVE:
+        judge = None if self._kind.judge is None else self._judge
+        if shown(self._watch, points, gradients, usual, judge, held) and self.forgetting == ADAPTIVE:
             self._since = self._rows.taken - self._watch.jumps[-1].at
             self._rows.recent.cut(self._since)
             self._counted = self._since
@@ -338,6 +338,11 @@ class Observer:
         if self._rows.taken % SETTINGS.first or self._since < self._kind.after_jump:
             return False
         return self._outgrown() or self._doubled() or self._outdated()
+
+    def _judge(self) -> Nearby | None:
+        """What the sums predict of later gradients."""
+        assert self._kind.judge is not None
+        return None if self._sums is None else self._kind.judge(self._sums)
 
     def _begin_again(self) -> None:
         """Begin the sums with the kept rows. It may take seconds, in which the earlier sums still answer."""

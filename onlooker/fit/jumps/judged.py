@@ -14,7 +14,14 @@ from onlooker.fit.jumps.statistic import JumpTest
 __all__ = ["residuals_change"]
 
 
-def residuals_change(points: np.ndarray, gradients: np.ndarray, at: int, fit: Field, false_alarms: float) -> bool:
+def residuals_change(
+    points: np.ndarray,
+    gradients: np.ndarray,
+    at: int,
+    fit: Field,
+    false_alarms: float,
+    unseen: np.ndarray | None = None,
+) -> bool:
     """Whether they do at row ``at`` of points and gradients (n, dim); True if too few rows before it are explored.
 
     Parameters
@@ -29,6 +36,9 @@ def residuals_change(points: np.ndarray, gradients: np.ndarray, at: int, fit: Fi
         A fit to these rows and others, or at least to those before the jump.
     false_alarms
         False-alarm probability per row.
+    unseen
+        Which rows (n,) the fit was not fitted to: only these tell what its residuals are like before the jump; default:
+        all.
     """
     most = SETTINGS.confirmed_by
     rows = slice(max(0, at - most), at), slice(at, at + most)
@@ -37,7 +47,7 @@ def residuals_change(points: np.ndarray, gradients: np.ndarray, at: int, fit: Fi
         for part in rows
         for places in [points[part].astype(float)]
     )
-    known = before[2]
+    known = before[2] if unseen is None else before[2] & unseen[rows[0]]
     if known.sum() < SETTINGS.confirmed_from:
         return True
     with one_thread():

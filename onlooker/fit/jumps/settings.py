@@ -47,6 +47,9 @@ class JumpSettings:
     followed_false_alarms
         The same where a full fit predicts gradients: hardly anything but noise is left, so that a jump is found almost
         as early as with a probability a thousand times as large.
+    fewest_unseen
+        Smallest number of rows that the full fit was not fitted to from which a test against it begins: κ_w of the
+        shortest window needs this many.
     fewest
         Smallest number of rows, at first and after a jump, before a small fit: no jump is detected earlier.
     per_score
@@ -95,6 +98,7 @@ class JumpSettings:
     folds: int = 5
     false_alarms: float = 1e-5
     followed_false_alarms: float = 1e-8
+    fewest_unseen: int = 512
     fewest: int = 256
     per_score: int = 10
     fewest_independent: int = 60

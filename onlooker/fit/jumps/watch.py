@@ -4,9 +4,9 @@ After the first few hundred rows, and whenever their number has doubled, a small
 gradients, and `statistic` tests all later rows against it. After an alarm only the rows since the jump are kept, and
 the watch starts again with them.
 
-If there is a fit to many more rows, it predicts gradients in place of the small fit. After an alarm it is made anew,
-with the rows since, and the residuals of the new fit must change, too (`judged`); otherwise learners had come to a
-place that the earlier fit did not know.
+If there is a fit to many more rows, it predicts gradients in place of the small fit, and its residuals on rows that it
+was not fitted to tell what chance does: learners come to places that it knows badly. After an alarm the fit is made
+anew, with the rows since, and the residuals of the new fit must change, too (`judged`).
 """
 
 import warnings
@@ -30,6 +30,9 @@ from onlooker.fit.jumps.statistic import Jump, JumpTest, correlation_times, scor
 from onlooker.fit.nearby import Nearby
 
 __all__ = ["JumpWatch", "as_detector", "shown"]
+
+# Makes a fit to the rows so far that are not held out; None if they are too few.
+Judge = Callable[[], Nearby | None]
 
 
 @dataclass
@@ -104,7 +107,9 @@ class JumpWatch:
         lately = self._recent.points[-SETTINGS.lately :]
         return bool(self._expected.explored(lately).mean() > SETTINGS.lately_explored)
 
-    def update(self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Nearby] | None = None) -> None:
+    def update(
+        self, points: np.ndarray, gradients: np.ndarray, judge: Judge | None = None, held: np.ndarray | None = None
+    ) -> None:
         """Test the next points and gradients (n, dim), in the order in which they were observed.
 
         Parameters
@@ -114,7 +119,10 @@ class JumpWatch:
         gradients
             Gradients (n, dim).
         judge
-            Makes a fit to all rows before these, which then predicts gradients in place of a small one.
+            Makes a fit to the earlier rows that are not held out, which predicts gradients in place of a small one.
+            No jump is detected while it returns None.
+        held
+            Which rows (n,) are held out of that fit.
         """
         points, gradients = np.asarray(points), np.asarray(gradients)
         if points.ndim != 2 or points.shape != gradients.shape or points.shape[1] != self.dim:
@@ -128,7 +136,7 @@ class JumpWatch:
             )
         before = self.count
         with one_thread():
-            self._test_and_keep(points, gradients, judge)
+            self._test_and_keep(points, gradients, judge, np.zeros(len(points), bool) if held is None else held)
         self.jump_detected = self.count > before
 
     def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
@@ -138,14 +146,14 @@ class JumpWatch:
         self.update(points, gradients)
         return list(self.jumps[len(self.jumps) - (self.count - before) :])
 
-    def _test_and_keep(self, points: np.ndarray, gradients: np.ndarray, judge: Callable[[], Nearby] | None) -> None:
+    def _test_and_keep(self, points: np.ndarray, gradients: np.ndarray, judge: Judge | None, held: np.ndarray) -> None:
         """Test and keep rows, as many at a time as come before the next alarm or the next small fit."""
         while len(points):
             count = min(len(points), self._renewal - self.since)
             next_points, next_gradients = (part[:count].astype(float) for part in (points, gradients))
             alarm = self._alarm(next_points, next_gradients)
             taken = count if alarm is None else alarm + 1
-            self._keep(next_points[:taken], next_gradients[:taken])
+            self._keep(next_points[:taken], next_gradients[:taken], held[:taken])
             later = 0 if alarm is not None else None
             # The rows since a jump may be enough for the next small fit, which may raise an alarm of its own.
             while later is not None or self.since >= self._renewal:
@@ -153,7 +161,7 @@ class JumpWatch:
                     self._refit(judge, 0)
                     break
                 later = self._refit(judge) if self.since >= self._renewal else None
-            points, gradients = points[taken:], gradients[taken:]
+            points, gradients, held = points[taken:], gradients[taken:], held[taken:]
 
     def _alarm(self, points: np.ndarray, gradients: np.ndarray) -> int | None:
         """Index of the row that raises an alarm, or None."""
@@ -162,12 +170,12 @@ class JumpWatch:
         residuals = residuals_of(self._expected, points, gradients)
         return self._test.update(points, residuals, self._expected.explored(points))
 
-    def _keep(self, points: np.ndarray, gradients: np.ndarray) -> None:
-        self._recent.add(points, gradients)
+    def _keep(self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray) -> None:
+        self._recent.add(points, gradients, held)
         self.since += len(points)
         self.seen += len(points)
 
-    def _start_after_jump(self, later: int, judge: Callable[[], Nearby] | None) -> bool:
+    def _start_after_jump(self, later: int, judge: Judge | None) -> bool:
         """Record a jump whose alarm was raised ``later`` rows ago, and start again with the rows since the jump.
 
         Returns False, and does nothing, if the judge's fit has no jump there.
@@ -175,10 +183,10 @@ class JumpWatch:
         assert self._test is not None
         after, statistic = self._test.locate()
         after += later
-        rows = self._recent
-        at = len(rows) - after
-        if judge is not None and not residuals_change(rows.points, rows.gradients, at, judge(), self.false_alarms):
-            return False
+        if judge is not None:
+            rows, fit, at = self._recent, judge(), len(self._recent) - after
+            if fit is None or not residuals_change(rows.points, rows.gradients, at, fit, self.false_alarms, rows.held):
+                return False
         jump = Jump(self.seen - after, self.seen, statistic, self._test.threshold)
         self.jumps = (*self.jumps, jump)[-SETTINGS.remembered :]
         self.count += 1
@@ -187,10 +195,10 @@ class JumpWatch:
         self._expected = self._test = None
         return True
 
-    def _refit(self, judge: Callable[[], Nearby] | None, most_tested: int = SETTINGS.windows[-1]) -> int | None:
+    def _refit(self, judge: Judge | None, most_tested: int = SETTINGS.windows[-1]) -> int | None:
         """Refit to all kept rows except the last and test those; return the number of rows since an alarm, or None.
 
-        The judge's fit is to the last rows, too: it is for later ones.
+        With a judge, its fit takes the place of a small one, and no rows are tested again.
         """
         if judge is not None:
             self._follow(judge())
@@ -212,17 +220,21 @@ class JumpWatch:
         alarm = self._alarm(self._recent.points[first:], self._recent.gradients[first:])
         return None if alarm is None else last - 1 - alarm
 
-    def _follow(self, fit: Nearby) -> None:
-        """Predict gradients by a fit to all rows."""
-        self._renewal = min(2 * self.since, self.since + SETTINGS.longest_interval)
+    def _follow(self, fit: Nearby | None) -> None:
+        """Predict gradients by a full fit, if it knows enough of the kept rows that it was not fitted to."""
+        self._expected = self._test = None
+        self._renewal = self.since + self._fewest
+        if fit is None:
+            return
         points, gradients = self._recent.points, self._recent.gradients
-        known = fit.explored(points) & usual_rows(points, gradients)
-        points, gradients = points[known], gradients[known]
+        unseen = self._recent.held & fit.explored(points) & usual_rows(points, gradients)
+        if np.count_nonzero(unseen) < SETTINGS.fewest_unseen:
+            return
+        points, gradients = points[unseen], gradients[unseen]
         residuals = residuals_of(fit, points, gradients)
-        enough = known.sum() >= self._fewest
-        self._expected = fit if enough else None
         chance = min(self.false_alarms, SETTINGS.followed_false_alarms)
-        self._test = JumpTest.against(points, residuals, gradients, chance, residuals) if enough else None
+        self._expected, self._test = fit, JumpTest.against(points, residuals, gradients, chance, residuals)
+        self._renewal = min(2 * self.since, self.since + SETTINGS.longest_interval)
 
     def _enough(self, points: np.ndarray) -> int | None:
         """Number of last rows to fit to: as few as are worth ``plenty`` independent ones; None if all are too few."""
@@ -255,16 +267,17 @@ def shown(
     points: np.ndarray,
     gradients: np.ndarray,
     usual: np.ndarray,
-    judge: Callable[[], Nearby] | None = None,
+    judge: Judge | None = None,
+    held: np.ndarray | None = None,
 ) -> bool:
     """Show a detector the rows (n, dim) that are ``usual`` (n,); return whether it detects a jump.
 
     The other rows are of learners that ran away; they still count in the dates of jumps. Only a `JumpWatch` asks the
-    judge (see `JumpWatch.update`).
+    judge and is told which rows are ``held`` out (see `JumpWatch.update`).
     """
     if usual.any():
         if isinstance(detector, JumpWatch):
-            detector.update(points[usual], gradients[usual], judge)
+            detector.update(points[usual], gradients[usual], judge, None if held is None else held[usual])
         else:
             detector.update(points[usual], gradients[usual])
     detector.seen += int(np.count_nonzero(~usual))
