@@ -15,6 +15,7 @@ from onlooker.fit.cosine_sums import SETTINGS, CosineFit, CosineSums, fit_cosine
 from onlooker.fit.error_bars import typical_points
 from onlooker.fit.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.fit.sample import Drawn, sample_cells
+from onlooker.fit.steepness import Weighting, usual_spread, weighting
 from onlooker.fit.sums import FitKind
 from onlooker.fit.support import Support, cell_counts, support_of
 
@@ -33,9 +34,10 @@ class CosinePotential:
     Attributes
     ----------
     centre
-        Mean of the points.
+        Mean of the points or, if rows have weights, their median.
     spread
-        Standard deviation of the points: the fit is in coordinates (x − centre)/spread.
+        Standard deviation of the points, or that of their central four fifths: the fit is in coordinates
+        (x − centre)/spread.
     trend
         The quadratic.
     cosines
@@ -48,6 +50,8 @@ class CosinePotential:
         A sample of the points: error bars are those of R̂ minus its mean over it.
     quadratic_error
         Mean squared error of the quadratic's gradient on the held-out observations.
+    weighting
+        Weights of steep rows; ``None`` if all count the same.
     """
 
     known: ClassVar[bool] = True
@@ -64,6 +68,7 @@ class CosinePotential:
     support: Support
     typical: np.ndarray
     quadratic_error: float
+    weighting: Weighting | None = None
 
     @property
     def dim(self) -> int:
@@ -81,7 +86,9 @@ class CosinePotential:
     @property
     def settings(self) -> dict[str, float | str]:
         fit = self.cosines
-        return {"order": fit.coefficients.shape[0], "length": fit.length, "scale": fit.scale, "prior": fit.kernel}
+        found: dict[str, float | str] = {"order": fit.coefficients.shape[0], "length": fit.length, "scale": fit.scale}
+        found["prior"] = fit.kernel
+        return found if self.weighting is None else found | {"steep_weights": self.weighting.steepness.growth}
 
     @property
     def at_finest(self) -> bool:
@@ -103,13 +110,18 @@ class CosinePotential:
         inside = self._scaled(points)
         return (self.trend.gradient(inside) + self.unit * self.cosines.gradient(inside)) / self.spread
 
+    def weights(self, points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        """√ω (n,): where R is steep, residuals are large and count less."""
+        return np.ones(len(points)) if self.weighting is None else np.sqrt(self.weighting.weights(points, gradients))
+
     def without(self, points: np.ndarray, gradients: np.ndarray) -> "CosinePotential":
         """The fit to all observations except these (n, dim), with the same quadratic and prior."""
         scaled = self._scaled(points)
         inside = self.cosines.box.holds(scaled)
         rest = (gradients * self.spread - self.trend.gradient(scaled)) / self.unit
         sums = CosineSums(self.cosines.box, self.cosines.coefficients.shape[0])
-        sums.add(scaled[inside], rest[inside])
+        weights = self.weights(points, gradients) ** 2
+        sums.add(scaled[inside], rest[inside], weights[inside])
         return replace(self, cosines=self.cosines.without(sums))
 
     def log_density(self, points: np.ndarray, beta: float) -> np.ndarray:
@@ -172,9 +184,9 @@ class CosinePotentialSums:
     Attributes
     ----------
     centre
-        Mean of the sample's points.
+        Mean of the sample's points or, if rows have weights, their median.
     spread
-        Standard deviation of the sample's points.
+        Standard deviation of the sample's points, or that of their central four fifths.
     box
         The box of the cosines, in standard deviations.
     trend
@@ -193,6 +205,8 @@ class CosinePotentialSums:
         A sample of the points.
     outside
         Weight of the rows that fell outside the box.
+    weighting
+        Weights of steep rows; ``None`` if all count the same.
     """
 
     centre: np.ndarray
@@ -206,6 +220,7 @@ class CosinePotentialSums:
     counts: np.ndarray
     typical: np.ndarray
     outside: float = 0.0
+    weighting: Weighting | None = None
 
     @property
     def edges(self) -> Box:
@@ -214,8 +229,8 @@ class CosinePotentialSums:
 
     @property
     def count(self) -> float:
-        """Weight of the rows in the box."""
-        return self.train.count + self.held.count
+        """Number of rows in the box, or what is left of it after forgetting."""
+        return float(self.counts.sum())
 
     def add(
         self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray, weights: np.ndarray | None = None
@@ -232,8 +247,9 @@ class CosinePotentialSums:
         scaled = (points - self.centre) / self.spread
         rest = (gradients * self.spread - self.trend.gradient(scaled)) / self.unit
         inside = self.box.holds(scaled)
+        steep = weights if self.weighting is None else weights * self.weighting.weights(points, gradients)
         for sums, rows in ((self.train, inside & ~held), (self.held, inside & held)):
-            sums.add(scaled[rows], rest[rows], weights[rows])
+            sums.add(scaled[rows], rest[rows], steep[rows])
         self.counts += cell_counts(scaled[inside], self.box, weights[inside])
         self.outside += float(weights[~inside].sum())
 
@@ -280,12 +296,20 @@ class CosinePotentialSums:
         quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         # The quadratic's variance is that of its sample, with everything it misses counted as noise.
         noise = self.unit**2 * cosines.held_out_error / max(quadratic_error, 1e-300)
-        share = min(1.0, self.begun_with / max(self.train.count + self.held.count, 1.0)) * min(1.0, noise)
+        share = min(1.0, self.begun_with / max(self.count, 1.0)) * min(1.0, noise)
         trend = self.trend._replace(
             variance=share * self.trend.variance, slope_variance=share * self.trend.slope_variance
         )
         return CosinePotential(
-            self.centre, self.spread, trend, cosines, self.unit, support, self.typical, quadratic_error
+            self.centre,
+            self.spread,
+            trend,
+            cosines,
+            self.unit,
+            support,
+            self.typical,
+            quadratic_error,
+            self.weighting,
         )
 
 
@@ -328,24 +352,41 @@ def begin_cosine_potential(
         # A sample determines the box and the quadratic; the cosines use all rows.
         sample = np.sort(np.random.default_rng(seed).integers(0, len(points), SETTINGS.begin_with))
         points, gradients, held = points[sample], gradients[sample], held[sample]
-    centre, spread = points.mean(axis=0, dtype=float), points.std(axis=0, dtype=float)
+        agents = None if agents is None else agents[sample]
+    steep = weighting(points, gradients, held, agents, seed) if interval is None else None
+    if steep is None:
+        centre, spread = points.mean(axis=0, dtype=float), points.std(axis=0, dtype=float)
+    else:
+        centre, spread = np.median(points, axis=0).astype(float), usual_spread(points)
     scaled, slopes = (points - centre) / spread, gradients * spread
     if interval is None:
         box = box_of(scaled, SETTINGS.margin)
     else:
         box = Box((interval[0] - centre) / spread, (interval[1] - centre) / spread)
     inside = box.holds(scaled)
+    weights = None if steep is None else steep.weights(points[inside], gradients[inside])
     scaled, slopes, held = scaled[inside], slopes[inside], held[inside]
     dim = points.shape[1]
     if interval is None:
-        trend, _ = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held])
+        parts = (None, None) if weights is None else (weights[~held], weights[held])
+        trend, _ = fit_quadratic(scaled[~held], slopes[~held], scaled[held], slopes[held], *parts)
     else:
         trend = no_quadratic(dim)
-    unit = float(np.sqrt(np.mean((slopes - trend.gradient(scaled)) ** 2))) or 1.0
+    unit = float(np.sqrt(np.average(np.mean((slopes - trend.gradient(scaled)) ** 2, axis=1), weights=weights))) or 1.0
     train, out = (CosineSums(box, order or SETTINGS.orders[dim]) for _ in range(2))
     counts = np.zeros((CELLS[dim],) * dim)
     return CosinePotentialSums(
-        centre, spread, box, trend, len(scaled), unit, train, out, counts, typical_points(points, seed)
+        centre,
+        spread,
+        box,
+        trend,
+        len(scaled),
+        unit,
+        train,
+        out,
+        counts,
+        typical_points(points, seed),
+        weighting=steep,
     )
 
 

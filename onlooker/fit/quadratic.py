@@ -64,23 +64,37 @@ def no_quadratic(dim: int) -> Quadratic:
 
 
 def fit_quadratic(
-    points: np.ndarray, gradients: np.ndarray, held_points: np.ndarray, held_gradients: np.ndarray
+    points: np.ndarray,
+    gradients: np.ndarray,
+    held_points: np.ndarray,
+    held_gradients: np.ndarray,
+    weights: np.ndarray | None = None,
+    held_weights: np.ndarray | None = None,
 ) -> tuple[Quadratic, float]:
-    """Fit to the first two arrays (n, dim); also return the mean squared error of the gradient on the held-out rows."""
-    centre, slope = points.mean(axis=0, dtype=float), gradients.mean(axis=0, dtype=float)
+    """Fit to the first two arrays (n, dim); also return the mean squared error of the gradient on the held-out rows.
+
+    Rows have ``weights`` and ``held_weights`` (n,), and equal ones by default.
+    """
+    centre, slope = _mean(points, weights), _mean(gradients, weights)
     away = points - centre
-    across = away.T @ (gradients - slope)
-    spread, axes = np.linalg.eigh(away.T @ away)
+    total, weighted = (len(points), away) if weights is None else (float(weights.sum()), weights[:, None] * away)
+    across = weighted.T @ (gradients - slope)
+    spread, axes = np.linalg.eigh(weighted.T @ away)
     turned = axes.T @ (across + across.T) @ axes
     best: tuple[float, Quadratic] | None = None
     for penalty in PENALTIES:
-        divisor = spread[:, None] + spread + 2 * penalty * len(points)
+        divisor = spread[:, None] + spread + 2 * penalty * total
         curvature = axes @ np.divide(turned, divisor, out=np.zeros_like(turned), where=divisor > 0) @ axes.T
         variance = np.divide(1.0, divisor, out=np.zeros_like(turned), where=divisor > 0)
-        candidate = Quadratic(centre, slope, curvature, axes, variance, 1 / len(points))
-        error = float(((held_gradients - candidate.gradient(held_points)) ** 2).sum(axis=1).mean())
+        candidate = Quadratic(centre, slope, curvature, axes, variance, 1 / total)
+        missed = ((held_gradients - candidate.gradient(held_points)) ** 2).sum(axis=1)
+        error = float(_mean(missed, held_weights))
         if best is None or error < best[0]:
             noise = error / len(centre)
-            best = error, candidate._replace(variance=noise * variance, slope_variance=noise / len(points))
+            best = error, candidate._replace(variance=noise * variance, slope_variance=noise / total)
     assert best is not None
     return best[1], best[0]
+
+
+def _mean(rows: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    return rows.mean(axis=0, dtype=float) if weights is None else weights @ rows / weights.sum()

@@ -19,7 +19,7 @@ from onlooker.fit.active_subspace import Active, active_subspace, pursue
 from onlooker.fit.atoms import find_atoms
 from onlooker.fit.coordinate_units import coordinate_units, passing
 from onlooker.fit.random_cosines import Metric, cosines, metrics
-from onlooker.fit.ridge_frame import Frame, Pairs, Rows, neighbours, significantly_alike, successive
+from onlooker.fit.ridge_frame import Frame, Pairs, Rows, neighbours, sampled, significantly_alike, successive
 from onlooker.fit.ridge_system import Head, solve
 from onlooker.fit.ridge_units import Units, bends, gather, joined_units, no_units, predicted
 from onlooker.fit.steepness import Steepness, first_fit, growth
@@ -27,8 +27,6 @@ from onlooker.fit.variable_projection import project
 
 __all__ = ["Dictionary", "choose"]
 
-# Rows that the dictionary is chosen on.
-MOST_ROWS = 1 << 18
 # Candidates of more units than these are compared by fits to fewer rows.
 MANY_UNITS, FEWER_ROWS = 256, 1 << 16
 # Held-out rows that compare candidates, and the groups they are in if agents are not known.
@@ -309,7 +307,7 @@ def choose(
     points: np.ndarray, gradients: np.ndarray, held: np.ndarray, agents: np.ndarray | None, seed: int
 ) -> Dictionary:
     """Choose units on rows (n, dim); ``agents`` (n,) if they are known."""
-    points, gradients, held, agents = _sampled(points, gradients, held, agents, seed)
+    points, gradients, held, agents = sampled(points, gradients, held, agents, seed)
     inner, outer = (points[~held], gradients[~held]), (points[held], gradients[held])
     owners = None if agents is None else agents[~held]
     pairs = successive(owners)
@@ -343,17 +341,3 @@ def choose(
         float("nan") if last is None else last.misfit,
         quadratic.loss,
     )
-
-
-def _sampled(
-    points: np.ndarray, gradients: np.ndarray, held: np.ndarray, agents: np.ndarray | None, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """At most MOST_ROWS rows: whole agents, or stretches."""
-    if len(points) <= MOST_ROWS:
-        return points, gradients, held, agents
-    share = MOST_ROWS / len(points)
-    owners = (
-        np.arange(len(points)) * 1000 // len(points) if agents is None else np.unique(agents, return_inverse=True)[1]
-    )
-    chosen = (np.random.default_rng(seed).random(owners.max() + 1) < share)[owners]
-    return points[chosen], gradients[chosen], held[chosen], None if agents is None else agents[chosen]

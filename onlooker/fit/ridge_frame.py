@@ -9,8 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Frame", "Pairs", "Rows", "neighbours", "robust_frame", "significantly_alike", "successive", "white"]
+__all__ = [
+    "Frame",
+    "Pairs",
+    "Rows",
+    "neighbours",
+    "robust_frame",
+    "sampled",
+    "significantly_alike",
+    "successive",
+    "white",
+]
 
+# Rows of a sample; it is of whole agents if there are so many, and otherwise of so many stretches of rows.
+MOST_ROWS, MANY_AGENTS, STRETCHES = 1 << 18, 100, 1000
 # Points farther out than this many times the median distance count less in the points' covariance.
 FAR = 2.0
 # Rounds in which they are found, and the change of the logarithm of a variance that ends them.
@@ -73,6 +85,20 @@ class Rows(NamedTuple):
         """So many rows, evenly chosen."""
         step = -(-len(self.z) // count)
         return Rows(*(part[::step] for part in self))
+
+
+def sampled(
+    points: np.ndarray, gradients: np.ndarray, held: np.ndarray, agents: np.ndarray | None, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """At most about MOST_ROWS rows: whole agents, or stretches."""
+    if len(points) <= MOST_ROWS:
+        return points, gradients, held, agents
+    share = MOST_ROWS / len(points)
+    owners = None if agents is None else np.unique(agents, return_inverse=True)[1]
+    if owners is None or owners.max() < MANY_AGENTS:
+        owners = np.arange(len(points)) * STRETCHES // len(points)
+    chosen = (np.random.default_rng(seed).random(owners.max() + 1) < share)[owners]
+    return points[chosen], gradients[chosen], held[chosen], None if agents is None else agents[chosen]
 
 
 def successive(agents: np.ndarray | None) -> Pairs | None:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onlooker.fit.ridge_frame import Frame, Pairs, robust_frame
+from onlooker.fit.ridge_frame import Frame, Pairs, robust_frame, sampled, significantly_alike, successive
 from onlooker.fit.ridge_system import solve
 from onlooker.fit.ridge_units import Units, gather, no_units, predicted
 
-__all__ = ["Steepness", "first_fit", "growth"]
+__all__ = ["Steepness", "Weighting", "first_fit", "growth", "weighting"]
 
 # Rows of the first fit, its cosines, and their length in standard deviations of the points.
 FIRST_ROWS, FIRST_WAVES, LENGTH = 32_768, 128, 3.2
@@ -23,6 +23,9 @@ STEEP = 4.0
 CLEARLY = 25.0
 # Weights are equal unless squared residuals of the steepest rows exceed the usual ones by this factor.
 LEAST_GROWTH = 1.7
+# A basis of many cosines per axis is hardly disturbed by steep rows until this share of the steepest rows has more than
+# half of all squared gradients; fewer rows than these cannot tell.
+FEW, FEWEST_ROWS = 0.01, 100
 
 
 class Steepness(NamedTuple):
@@ -62,6 +65,39 @@ class Steepness(NamedTuple):
         return (gradient**2) @ self.precision / len(self.precision)
 
 
+class Weighting(NamedTuple):
+    """ω of rows in their own units."""
+
+    frame: Frame
+    steepness: Steepness
+
+    def weights(self, points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        """ω of points and gradients (n, dim)."""
+        return self.steepness.weights(self.frame.points(points), self.frame.gradients(gradients)).astype(float)
+
+
+def weighting(
+    points: np.ndarray, gradients: np.ndarray, held: np.ndarray, agents: np.ndarray | None, seed: int
+) -> Weighting | None:
+    """The weights of rows (n, dim) if a few steep ones would rule their squares; otherwise None."""
+    points, gradients, held, agents = sampled(points, gradients, held, agents, seed)
+    if min(held.sum(), (~held).sum()) < FEWEST_ROWS // 5 or len(held) < FEWEST_ROWS:
+        return None
+    squares = np.sort(((gradients * usual_spread(points)) ** 2).sum(axis=1))
+    few = max(1, int(FEW * len(squares)))
+    if squares[-few:].sum() <= squares[:-few].sum():
+        return None
+    inner, outer = (points[~held], gradients[~held]), (points[held], gradients[held])
+    pairs = successive(None if agents is None else agents[~held])
+    frame, steepness = first_fit(*inner, *outer, pairs if significantly_alike(inner[1], pairs) else None, seed)
+    return Weighting(frame, steepness) if steepness.growth else None
+
+
+def usual_spread(points: np.ndarray) -> np.ndarray:
+    """Standard deviations (dim,) of normal points (n, dim) with the same central four fifths."""
+    return np.maximum(np.subtract(*np.quantile(points, [0.9, 0.1], axis=0)) / 2.56, 1e-300)
+
+
 def even(dim: int) -> Steepness:
     """Equal weights."""
     return Steepness(0.0, np.zeros((dim, dim + 1)), no_units(dim), np.zeros(0), np.ones(dim))
@@ -77,7 +113,7 @@ def first_fit(
 ) -> tuple[Frame, Steepness]:
     """The frame, and the weights of a first, small fit."""
     dim = points.shape[1]
-    scale = np.maximum(np.subtract(*np.quantile(points, [0.9, 0.1], axis=0)) / 2.56, 1e-300)
+    scale = usual_spread(points)
     size = np.linalg.norm(gradients * scale, axis=1)
     if pairs is not None:
         apart = np.linalg.norm((gradients[pairs[0]] - gradients[pairs[1]]) * scale, axis=1)

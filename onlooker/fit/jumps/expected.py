@@ -118,5 +118,6 @@ def _smooth(points: np.ndarray, gradients: np.ndarray, fold: np.ndarray) -> Expe
     residuals = np.empty_like(gradients)
     for number in range(SETTINGS.folds):
         own = fold == number
-        residuals[own] = gradients[own] - fit.without(points[own], gradients[own]).gradient(points[own])
+        without = fit.without(points[own], gradients[own])
+        residuals[own] = residuals_of(without, points[own], gradients[own])
     return Expected(fit, residuals)
