@@ -5,6 +5,9 @@
 The metric is the covariance of the chains themselves, the step is adapted to an acceptance of .8, and the number of
 steps of a trajectory is random, so that periodic orbits are left. Since the log density is a function of numbers that
 are passed as arguments, all potentials of one shape share one compilation.
+
+While chains warm up, each has a step of its own, because some start where the density is far steeper than where they
+end. Those that stay where it is lower than elsewhere by a factor without any share of the mass begin again elsewhere.
 """
 
 from collections.abc import Callable
@@ -25,12 +28,16 @@ LogDensity = Callable[[Any, Array], Array]
 ROUNDS, ROUND = 5, 40
 # Most leapfrog steps of a trajectory, and the acceptance sought.
 LEAPFROGS, ACCEPTED = 16, 0.8
+# Share of the trajectories that are short, and their step relative to the others': they reach steep places.
+SHORT, SHORTER = 0.2, 0.1
+# Log densities lower than the chains' median by this much, and this many standard deviations of a normal law's own.
+LOST, LOST_DEVIATIONS = 50.0, 5.0
 # Weight of the identity beside the chains' covariance, in chains.
 SHRUNK = 5.0
 
 
 class State(NamedTuple):
-    """Chains, and their common step and metric."""
+    """Chains, their steps, and their common metric."""
 
     points: Array
     step: Array
@@ -43,22 +50,35 @@ def hamiltonian_chains(
 ) -> Callable[[], np.ndarray]:
     """Warm up chains at ``starts`` (chains, dim); each call of the result returns (chain, draw, dim) more draws."""
     points = jnp.asarray(starts, jnp.float32)
-    dim = points.shape[1]
-    state = State(points, jnp.float32(0.3), jnp.eye(dim, dtype=jnp.float32), jax.random.key(seed))
+    chains, dim = points.shape
+    generator = np.random.default_rng(seed)
+    steps = jnp.full(chains, 0.3, jnp.float32)
+    state = State(points, steps, jnp.eye(dim, dtype=jnp.float32), jax.random.key(seed))
     for turn in range(ROUNDS):
-        state, _ = _advance(log_density, numbers, state, jnp.float32(1))
+        state, _, heights = _advance(log_density, numbers, state, jnp.float32(1))
+        state = _found_again(state, np.asarray(heights, float), generator)
         if turn < ROUNDS - 1:
             state = state._replace(root=_root(state.points))
-    held = [state]
+    held = [state._replace(step=jnp.full(chains, jnp.median(state.step)))]
 
     def more() -> np.ndarray:
         parts = []
         for _ in range(-(-draws // ROUND)):
-            held[0], drawn = _advance(log_density, numbers, held[0], jnp.float32(0))
+            held[0], drawn, _ = _advance(log_density, numbers, held[0], jnp.float32(0))
             parts.append(np.asarray(drawn, float))
         return np.concatenate(parts)[:draws].transpose(1, 0, 2)
 
     return more
+
+
+def _found_again(state: State, heights: np.ndarray, generator: np.random.Generator) -> State:
+    """Lost chains continue from where others are."""
+    lowest = np.median(heights) - LOST - LOST_DEVIATIONS * np.sqrt(state.points.shape[1] / 2)
+    kept = np.flatnonzero(heights >= lowest)
+    chosen = np.arange(len(heights))
+    lost = np.flatnonzero(~(heights >= lowest))
+    chosen[lost] = generator.choice(kept, len(lost))
+    return state._replace(points=state.points[chosen], step=state.step[chosen])
 
 
 def _root(points: Array) -> Array:
@@ -75,16 +95,18 @@ def _root(points: Array) -> Array:
 
 
 @partial(jax.jit, static_argnames="log_density")
-def _advance(log_density: LogDensity, numbers: Any, state: State, adapted: Array) -> tuple[State, Array]:
-    """A round of steps, and the points after each; the step is adapted if ``adapted`` is 1 and not if it is 0."""
+def _advance(log_density: LogDensity, numbers: Any, state: State, adapted: Array) -> tuple[State, Array, Array]:
+    """A round of steps, the points after each, and log p in the end; steps are adapted if ``adapted`` is 1, not 0."""
     height = jax.vmap(partial(log_density, numbers))
     slope = jax.vmap(jax.grad(partial(log_density, numbers)))
 
     def one(state: State, _: None) -> tuple[State, Array]:
-        key, first, second, third, fourth = jax.random.split(state.key, 5)
+        key, first, second, third, fourth, fifth = jax.random.split(state.key, 6)
         x, root = state.points, state.root
         momentum = jax.random.normal(first, x.shape)
-        step = state.step * jax.random.uniform(second, minval=0.7, maxval=1.0)
+        short = jax.random.bernoulli(fifth, SHORT, state.step.shape)
+        step = state.step * jax.random.uniform(second, minval=0.7, maxval=1.0) * jnp.where(short, SHORTER, 1.0)
+        step = step[:, None]
         length = jax.random.randint(third, (), 1, LEAPFROGS + 1)
 
         def leap(_: Array, moving: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -101,7 +123,8 @@ def _advance(log_density: LogDensity, numbers: Any, state: State, adapted: Array
         chance = jnp.exp(jnp.minimum(gain, 0.0))
         taken = jax.random.uniform(fourth, chance.shape) < chance
         x = jnp.where(taken[:, None], there, x)
-        moved = state.step * jnp.exp(0.2 * adapted * (jnp.mean(chance) - ACCEPTED))
+        moved = state.step * jnp.exp(0.2 * adapted * jnp.where(short, 0.0, chance - ACCEPTED))
         return State(x, moved, root, key), x
 
-    return lax.scan(one, state, None, length=ROUND)
+    state, drawn = lax.scan(one, state, None, length=ROUND)
+    return state, drawn, height(state.points)

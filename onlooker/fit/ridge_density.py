@@ -1,4 +1,4 @@
-"""log p(z) = βR̂ − 2 max(0, error/limit − 1)²: what chains sample, as JAX functions of one point of the frame.
+"""log p(z) = βR̂ − wall·max(0, error/limit − 1)²: what chains sample, as JAX functions of one point of the frame.
 
 All numbers are arguments, so that fits of one shape share one compilation. The error is that of the first candidate,
 from the terms of its posterior variance that grow most beyond the data.
@@ -23,7 +23,7 @@ AT_ONCE = 1024
 
 
 class Density(NamedTuple):
-    """The numbers of log p(z) = βR̂ − 2 max(0, error/limit − 1)²."""
+    """The numbers of log p(z) = βR̂ − wall·max(0, error/limit − 1)²."""
 
     beta: Array
     affine: Array
@@ -40,6 +40,7 @@ class Density(NamedTuple):
     along: Array
     level: Array
     limit: Array
+    wall: Array
     centre: Array
     forward: Array
     backward: Array
@@ -111,7 +112,7 @@ def log_density(numbers: Density, z: Array) -> Array:
     height = 0.5 * z @ (numbers.affine[:, :-1] @ z) + numbers.affine[:, -1] @ z
     height = height + numbers.bend @ bend + numbers.wave @ wave
     beyond = jnp.maximum(_spread(numbers, z, bend, wave) / numbers.limit - 1, 0)
-    return numbers.beta * height - 2 * beyond**2
+    return numbers.beta * height - numbers.wall * beyond**2
 
 
 def folded(coordinates: Coordinates, measure: str) -> Callable[[Density, Array], Array]:

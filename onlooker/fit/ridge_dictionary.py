@@ -251,6 +251,7 @@ class Search:
             if active is not None and plain is not None and active.number >= plain.number:
                 best, active, late = quadratic, plain, True
         found: list[np.ndarray] = []
+        start, first, waved = best, active, False
         for turn in range(ROUNDS):
             if turn:
                 active = self.active(best)
@@ -264,6 +265,7 @@ class Search:
             new = [self.bent(best, few[:3])] if len(few) <= 3 or turn else []
             if len(axes) >= 2 and not turn and not (new and self._explained(new[0])):
                 new += self.wavy(best, active)
+                waved = True
             top = best_of(new)
             if late and not turn:
                 top = self.with_coordinates(top)
@@ -273,6 +275,9 @@ class Search:
                 break
             best = top
             found.append(axes)
+        if found and not waved and not self._explained(best):
+            # One direction after another was not enough.
+            self.candidates += self.wavy(start, first)
         if found:
             # Directions of a later round may be those of an earlier one, a little turned.
             self.directions = int((np.linalg.svd(np.concatenate(found), compute_uv=False) > APART).sum())

@@ -33,8 +33,10 @@ CHUNK = 2000
 MOST_CONFINING, CONFINING_NUMBERS = 48, 20_000
 # Standard errors above this multiple of the 99 % quantile over learners' points are unexplored.
 BEYOND = 3.0
-# Chains that run at least, as they set the metric together.
-FEWEST_CHAINS = 128
+# The wall beyond them, in spans of βR̂ over learners' points, and its least height.
+WALL, LEAST_WALL = 1.0, 2.0
+# Chains that run at least, as they set the metric together, and points that their starts are worth at least.
+FEWEST_CHAINS, STARTS = 128, 50.0
 # Draws of a chain between checks, the fewest in all, and the most rounds.
 DRAWS, FEWEST_DRAWS, MOST_ROUNDS = 200, 2000, 5
 # Units in the compiled density are padded to a multiple of this number.
@@ -180,6 +182,10 @@ class RidgePotential:
             near[near] = self._uncertain(self._inside(np.asarray(points)[near])) <= 1
         return near
 
+    def weights(self, points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        """√ω (n,): where R is steep, residuals are large and count less."""
+        return self.nearby().weights(points, gradients)
+
     def nearby(self) -> Nearby:
         """∇R̂ within the learners' radius, whether or not R̂ is certain there."""
         slopes = tuple(Slope(units, head.affine, head.weights) for units, head, _ in self.members)
@@ -243,6 +249,7 @@ class RidgePotential:
             along,
             shift,
             np.sqrt(self.noise),
+            LEAST_WALL,
             self.frame.centre,
             self.frame.forward,
             self.frame.backward,
@@ -276,11 +283,11 @@ class RidgePotential:
         draws: int | None = None,
     ) -> Drawn:
         """Samples of exp(βR̂) by Hamiltonian Monte Carlo; see `Potential.sample`."""
-        density = self._density
-        numbers = density._replace(beta=jnp.float32(beta), limit=jnp.float32(self._limit) / density.limit)
+        heights = beta * self.value(self.typical)
+        numbers = self._confined(beta, heights)
         chosen = log_density if coordinates is None else folded(coordinates, measure)
         lanes = max(chains, FEWEST_CHAINS)
-        starts = self._inside(self.typical[np.random.default_rng(seed).integers(0, len(self.typical), lanes)])
+        starts = self._inside(np.random.default_rng(seed).choice(self.typical, lanes, p=_tempered(heights)))
         each = draws or max(DRAWS, -(-FEWEST_DRAWS // chains))
         more = hamiltonian_chains(chosen, numbers, starts, each, seed)
 
@@ -300,6 +307,31 @@ class RidgePotential:
             return slopes(chosen, numbers, self._inside(points)) @ self.frame.forward
 
         return Drawn(samples, stein(slope, flat, None if coordinates is None else coordinates.interval))
+
+    def _confined(self, beta: float, heights: np.ndarray) -> Density:
+        """The numbers of the density that is sampled; ``heights`` (n,) are βR̂ at typical points."""
+        z = self._inside(self.typical)
+        weights = 1 / (1 + self.steepness.growth * self.steepness.slope(z)) if self.steepness.growth else np.ones(len(z))
+        found = errors(self._density, z)
+        order = np.argsort(found)
+        share = np.cumsum(weights[order]) / weights.sum()
+        limit = BEYOND * found[order][np.searchsorted(share, 0.99)] + 1e-12
+        wall = max(LEAST_WALL, WALL * float(np.subtract(*np.quantile(heights, [0.95, 0.05]))))
+        density = self._density
+        return density._replace(
+            beta=jnp.float32(beta), limit=jnp.float32(limit) / density.limit, wall=jnp.float32(wall)
+        )
+
+
+def _tempered(heights: np.ndarray) -> np.ndarray:
+    """p ∝ exp(height/T) with the smallest T ≥ 1, by doubling, for which draws are worth STARTS points."""
+    temperature = 1.0
+    while True:
+        share = np.exp((heights - heights.max()) / temperature)
+        share /= share.sum()
+        if 1 / (share @ share) >= min(STARTS, len(heights) / 2) or temperature > 1e12:
+            return share
+        temperature *= 2
 
 
 def assembled(
