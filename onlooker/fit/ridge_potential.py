@@ -311,7 +311,9 @@ class RidgePotential:
     def _confined(self, beta: float, heights: np.ndarray) -> Density:
         """The numbers of the density that is sampled; ``heights`` (n,) are βR̂ at typical points."""
         z = self._inside(self.typical)
-        weights = 1 / (1 + self.steepness.growth * self.steepness.slope(z)) if self.steepness.growth else np.ones(len(z))
+        weights = (
+            1 / (1 + self.steepness.growth * self.steepness.slope(z)) if self.steepness.growth else np.ones(len(z))
+        )
         found = errors(self._density, z)
         order = np.argsort(found)
         share = np.cumsum(weights[order]) / weights.sum()
