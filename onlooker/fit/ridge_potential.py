@@ -15,7 +15,7 @@ import numpy as np
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
 from onlooker.fit.hmc import hamiltonian_chains
-from onlooker.fit.nearby import Nearby, Slope
+from onlooker.fit.nearby import Nearby, Slope, judged_slope
 from onlooker.fit.ridge_density import Density, errors, folded, log_density, slopes
 from onlooker.fit.ridge_dictionary import Dictionary
 from onlooker.fit.ridge_frame import Frame
@@ -189,7 +189,8 @@ class RidgePotential:
     def nearby(self) -> Nearby:
         """∇R̂ within the learners' radius, whether or not R̂ is certain there."""
         slopes = tuple(Slope(units, head.affine, head.weights) for units, head, _ in self.members)
-        return Nearby(self.frame, self.steepness, slopes, self.radius)
+        steepest = judged_slope(self.frame, self.steepness, self.typical)
+        return Nearby(self.frame, self.steepness, slopes, self.radius, steepest)
 
     def _uncertain(self, z: np.ndarray) -> np.ndarray:
         """The confining standard error, over its limit."""

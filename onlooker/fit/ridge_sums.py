@@ -13,7 +13,7 @@ from onlooker.core.blas import numpy_threads
 from onlooker.data.buffer import Recent
 from onlooker.fit.active_subspace import active_subspace
 from onlooker.fit.error_bars import typical_points
-from onlooker.fit.nearby import Nearby, Slope
+from onlooker.fit.nearby import Nearby, Slope, judged_slope
 from onlooker.fit.ridge_dictionary import Dictionary, choose
 from onlooker.fit.ridge_frame import successive
 from onlooker.fit.ridge_potential import Member, RidgePotential, assembled
@@ -143,7 +143,8 @@ class RidgeSums:
         for units, train, held in zip(dictionary.members, whole.train, whole.held, strict=True):
             _, head = solve(train, held, units, precision)
             slopes.append(Slope(units, head.affine, head.weights))
-        return Nearby(dictionary.frame, dictionary.steepness, tuple(slopes), self.radius)
+        steepest = judged_slope(dictionary.frame, dictionary.steepness, self.typical)
+        return Nearby(dictionary.frame, dictionary.steepness, tuple(slopes), self.radius, steepest)
 
     def outdated(self, recent: Recent) -> bool:
         """Whether successive residuals of agents show much more that is missed than when the units were chosen."""

@@ -27,7 +27,8 @@ def jumps_in(seen: Observations) -> list[Jump]:
 def confirmed(jump: Jump, seen: Observations, fit: Field) -> bool:
     """Whether the residuals of the fit to the whole record change at a jump, too."""
     chance = SETTINGS.record_false_alarm / SETTINGS.confirmed_by
-    return residuals_change(seen.points, seen.gradients, jump.at, fit, chance)
+    nearby = getattr(fit, "nearby", None)
+    return residuals_change(seen.points, seen.gradients, jump.at, fit if nearby is None else nearby(), chance)
 
 
 def given_row(jump: Jump, seen: Observations) -> int:

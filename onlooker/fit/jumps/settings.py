@@ -16,8 +16,11 @@ class JumpSettings:
     windows
         Window lengths, in units of rows: short windows detect large jumps early, and only long ones detect small jumps.
         Each is twice as long as the one before, so that one of them suits a jump of any size.
-    fewest_sums
-        Smallest number of sums from which κ_w is estimated: its relative standard error is then below a fifth.
+    fewest_squares
+        Smallest number of squared scores of sums from which κ_w is estimated: its relative standard error is then below
+        a fifth.
+    fewest_blocks
+        Smallest number of these sums: fewer are of a few agents.
     correlation_errors
         Autocorrelations below this number of standard errors count as zero: chance exceeds it at one lag in 16 000.
     farthest
@@ -85,7 +88,8 @@ class JumpSettings:
     """
 
     windows: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
-    fewest_sums: int = 32
+    fewest_squares: int = 64
+    fewest_blocks: int = 8
     correlation_errors: float = 4.0
     farthest: float = 30.0
     reach: float = 0.5

@@ -285,10 +285,11 @@ def _excess(before: np.ndarray, windows: np.ndarray, most: float) -> np.ndarray:
 
     If there are too few sums to estimate it, it is taken to grow in proportion to w, up to ``most``.
     """
-    count = len(before)
+    count, size = before.shape
     excess = [1.0]
     for width, shorter in zip(windows, (windows[0], *windows[:-1]), strict=True):
-        if count // width >= SETTINGS.fewest_sums:
+        sums = count // width
+        if sums >= SETTINGS.fewest_blocks and sums * size >= SETTINGS.fewest_squares:
             blocks = _block_sums(before, width)
             excess.append(max(excess[-1], float((blocks**2).mean()) / width / (1 - width / count)))
         else:
