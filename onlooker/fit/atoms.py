@@ -13,7 +13,7 @@ from onlooker.fit.ridge_frame import Frame, Rows
 from onlooker.fit.ridge_units import Units, predicted
 
 if TYPE_CHECKING:
-    from onlooker.fit.ridge_dictionary import Candidate
+    from onlooker.fit.ridge_candidates import Candidate
 
 __all__ = ["cluster", "find_atoms"]
 

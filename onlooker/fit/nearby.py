@@ -23,11 +23,12 @@ def judged_slope(frame: Frame, steepness: Steepness, typical: np.ndarray) -> flo
 
 
 class Slope(NamedTuple):
-    """∇R̂ of one candidate, in the frame: its units, the gradient of its quadratic, and its weights."""
+    """∇R̂ of one candidate, in the frame: its units, the gradient of its quadratic, its weights, and its share."""
 
     units: Units
     affine: np.ndarray
     weights: np.ndarray
+    share: float
 
 
 class Nearby(NamedTuple):
@@ -57,8 +58,10 @@ class Nearby(NamedTuple):
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """∇R̂ at points (n, dim): the mean of the candidates."""
         z = self.frame.points(points)
-        parts = [predicted(affine, units, weights, z) for units, affine, weights in self.slopes]
-        return np.mean(parts, axis=0, dtype=float) @ self.frame.forward
+        parts = [
+            share * predicted(affine, units, weights, z).astype(float) for units, affine, weights, share in self.slopes
+        ]
+        return sum(parts, np.zeros(z.shape)) @ self.frame.forward
 
     def explored(self, points: np.ndarray) -> np.ndarray:
         """Mask (n,) of the points within the radius that are not too steep."""

@@ -1,7 +1,7 @@
 """log p(z) = βR̂ − wall·max(0, error/limit − 1)²: what chains sample, as JAX functions of one point of the frame.
 
-All numbers are arguments, so that fits of one shape share one compilation. The error is that of the first candidate,
-from the terms of its posterior variance that grow most beyond the data.
+All numbers are arguments, so that fits of one shape share one compilation. The error has two parts: that of the first
+candidate, from the terms of its posterior variance that grow most beyond the data, and the spread of the candidates.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,39 @@ AT_ONCE = 1024
 
 
 class Density(NamedTuple):
-    """The numbers of log p(z) = βR̂ − wall·max(0, error/limit − 1)²."""
+    """The numbers of log p(z).
+
+    Attributes
+    ----------
+    beta
+        β.
+    shares
+        (candidates,): how much each candidate counts in R̂.
+    middles
+        (candidates,): the mean of each candidate over typical points.
+    affine
+        (candidates, dim, dim + 1): the gradient of each candidate's quadratic.
+    bends, waves
+        Directions and offsets of all candidates' units.
+    bend, wave
+        (candidates, units): their weights.
+    turn, mean, quadratic, linear
+        Coordinates of the first candidate in which the entries of its quadratic are independent, and their variances.
+    lifted, squares, along, level
+        Terms of its posterior variance.
+    noise
+        Standard deviation of the noise.
+    limit
+        The error from which the wall rises.
+    wall
+        Its height at twice the limit.
+    centre, forward, backward
+        The frame.
+    """
 
     beta: Array
+    shares: Array
+    middles: Array
     affine: Array
     bends: Array
     waves: Array
@@ -39,6 +69,7 @@ class Density(NamedTuple):
     squares: Array
     along: Array
     level: Array
+    noise: Array
     limit: Array
     wall: Array
     centre: Array
@@ -87,7 +118,7 @@ def _in_blocks(function: Callable[[Any], Array], z: np.ndarray) -> np.ndarray:
 def _errors(numbers: Density, z: Array) -> Array:
     def error(z: Array) -> Array:
         bend, wave = _unit_values(numbers, z)
-        return _spread(numbers, z, bend, wave) * numbers.limit
+        return _error(numbers, z, bend, wave, _values(numbers, z, bend, wave))
 
     return jax.vmap(error)(z)
 
@@ -97,22 +128,29 @@ def _slopes(density: Callable[[Density, Array], Array], numbers: Density, z: Arr
     return jax.vmap(jax.grad(partial(density, numbers)))(z)
 
 
-def _spread(numbers: Density, z: Array, bend: Array, wave: Array) -> Array:
+def _values(numbers: Density, z: Array, bend: Array, wave: Array) -> Array:
+    """R̂ of each candidate."""
+    quadratic = 0.5 * (numbers.affine[:, :, :-1] @ z) @ z + numbers.affine[:, :, -1] @ z
+    return quadratic + numbers.bend @ bend + numbers.wave @ wave
+
+
+def _error(numbers: Density, z: Array, bend: Array, wave: Array, heights: Array) -> Array:
     along = numbers.turn @ (z - numbers.mean)
     first = numbers.bends.shape[0]
     left = numbers.lifted[:, :first] @ bend + numbers.lifted[:, first:] @ wave
     left = left - (numbers.squares @ along) @ along - numbers.along @ along - numbers.level
     plain = along**2 @ (numbers.quadratic @ along**2) + along**2 @ numbers.linear
-    return jnp.sqrt(jnp.sum(left**2) + plain + 1e-12)
+    away = heights - numbers.middles
+    apart = numbers.shares @ (away - numbers.shares @ away) ** 2
+    return jnp.sqrt(numbers.noise**2 * (jnp.sum(left**2) + plain + 1e-12) + apart)
 
 
 def log_density(numbers: Density, z: Array) -> Array:
     """log p at one point of the frame."""
     bend, wave = _unit_values(numbers, z)
-    height = 0.5 * z @ (numbers.affine[:, :-1] @ z) + numbers.affine[:, -1] @ z
-    height = height + numbers.bend @ bend + numbers.wave @ wave
-    beyond = jnp.maximum(_spread(numbers, z, bend, wave) / numbers.limit - 1, 0)
-    return numbers.beta * height - numbers.wall * beyond**2
+    heights = _values(numbers, z, bend, wave)
+    beyond = jnp.maximum(_error(numbers, z, bend, wave, heights) / numbers.limit - 1, 0)
+    return numbers.beta * (numbers.shares @ heights) - numbers.wall * beyond**2
 
 
 def folded(coordinates: Coordinates, measure: str) -> Callable[[Density, Array], Array]:

@@ -5,30 +5,32 @@
 3. Units on single coordinates that pass a score test (`coordinate_units`).
 4. Atoms: directions that occur again and again among gradients of single data rows (`atoms`).
 5. The active subspace of what is left (`active_subspace`): up to three directions by log cosh units and variable
-   projection, more by cosines of random frequencies in its metric (`random_cosines`).
-6. Again, while the held-out error falls.
+   projection, again and again while the held-out error falls.
+6. If that leaves something, cosines of random frequencies in the metric of the active subspace (`random_cosines`), and
+   log cosh units that are trained from several starts (`trained_units`).
 
-Candidates that held-out rows cannot tell apart, by paired differences over agents, are all kept, and averaged.
+The candidates are averaged, with the shares that predict held-out rows best (`stacking`).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from onlooker.fit.active_subspace import Active, active_subspace, pursue
+from onlooker.fit.active_subspace import Active, pursue
 from onlooker.fit.atoms import find_atoms
 from onlooker.fit.coordinate_units import coordinate_units, passing
-from onlooker.fit.random_cosines import Metric, cosines, metrics
-from onlooker.fit.ridge_frame import Frame, Pairs, Rows, neighbours, sampled, significantly_alike, successive
-from onlooker.fit.ridge_system import Head, solve
+from onlooker.fit.random_cosines import LEAST_RATE, Metric, cosines, metrics
+from onlooker.fit.ridge_candidates import Candidate, Sample, best_of, significantly
+from onlooker.fit.ridge_frame import Frame, Rows, neighbours, sampled, significantly_alike, successive
+from onlooker.fit.ridge_system import solve
 from onlooker.fit.ridge_units import Units, bends, gather, joined_units, no_units, predicted
+from onlooker.fit.stacking import stacked, stacked_losses
 from onlooker.fit.steepness import Steepness, first_fit, growth
+from onlooker.fit.trained_units import trained
 from onlooker.fit.variable_projection import project
 
 __all__ = ["Dictionary", "choose"]
 
-# Candidates of more units than these are compared by fits to fewer rows.
-MANY_UNITS, FEWER_ROWS = 256, 1 << 16
 # Held-out rows that compare candidates, and the groups they are in if agents are not known.
 HELD_ROWS, GROUPS = 1 << 15, 50
 # Rows, and cosines, with which metrics and lengths are compared.
@@ -41,15 +43,21 @@ LENGTH, STEP, LENGTHS = 3.2, 1.78, (0.5, 20.0)
 BENDS, FEWER_BENDS, SHARPNESS = {1: 16, 2: 64, 3: 128}, 64, (0.7, 3.0)
 # Rows of variable projection: along one direction it takes little time, along more it has fewer.
 PROJECTED_ROWS = 1 << 16
+# Metrics and lengths that are kept if they are alike, and starts of trained units.
+MOST_WAVY, STARTS = 3, 3
 # Share of the largest eigenvalue of M above which a direction is strong: up to three are tried with log cosh units; and
 # the singular value of directions above which they count as different.
 STRONG, APART = 0.05, 0.3
 # Relative fall of the held-out error that is worth another round, and the most rounds.
 WORTH, ROUNDS = 2e-5, 3
+# Paired standard errors by which a pursued direction, which chance may find, must lower the held-out error.
+SURE = 3.0
 # Paired standard errors by which atoms must be better than none, and share of what was left that they may leave.
 ATOMS_BETTER, ATOMS_LEAVE = 2.0, 0.5
+# Paired standard errors by which units must be better than none if no lagged residuals tell whether they are needed.
+UNITS_BETTER = 2.0
 # Largest number of averaged candidates.
-MOST_MEMBERS = 3
+MOST_MEMBERS = 6
 
 
 class Dictionary(NamedTuple):
@@ -63,12 +71,16 @@ class Dictionary(NamedTuple):
         Weights of steep rows.
     members
         The units of every candidate kept.
+    shares
+        How much each counts in their mean.
+    gain
+        The held-out error of their mean over the mean of their errors.
     directions
         Number of directions found; 0 if R̂ is a quadratic with units on coordinates.
     found
         How directions were looked for: by "successive" rows of agents, "neighbours" of different agents, or "none".
     misfit
-        Largest eigenvalue of what the best candidate leaves, over its chance level; nan if not known.
+        Largest eigenvalue of what the mean leaves, over its chance level; nan if not known.
     quadratic_error
         Held-out error of the quadratic alone.
     """
@@ -76,108 +88,93 @@ class Dictionary(NamedTuple):
     frame: Frame
     steepness: Steepness
     members: tuple[Units, ...]
+    shares: np.ndarray
+    gain: float
     directions: int
     found: str
     misfit: float
     quadratic_error: float
 
 
-class Candidate(NamedTuple):
-    """Units, their head, and their loss on each group of held-out rows."""
+class Kept(NamedTuple):
+    """The candidates that are averaged, and their shares."""
 
-    units: Units
-    head: Head
-    losses: np.ndarray
+    candidates: list[Candidate]
+    shares: np.ndarray
+    gain: float
 
-    @property
-    def loss(self) -> float:
-        """Mean held-out loss."""
-        return float(self.losses.mean())
-
-    def better(self, other: "Candidate", by: float = 0.0) -> bool:
-        """Whether the mean loss is lower by this number of paired standard errors."""
-        gain = other.losses - self.losses
-        return bool(gain.mean() > by * gain.std() / np.sqrt(len(gain)))
-
-
-def best_of(candidates: list[Candidate]) -> Candidate:
-    """The candidate of least held-out loss."""
-    return min(candidates, key=lambda one: one.loss)
+    def left(self, sample: Sample, rows: Rows) -> np.ndarray:
+        """What the mean leaves of rows (n, dim)."""
+        total = np.zeros_like(rows.y)
+        for share, one in zip(self.shares, self.candidates, strict=True):
+            total += np.float32(share) * sample.left(one, rows)
+        return total
 
 
 class Search:
     """The choice of units on one sample.
 
-    Parameters
+    Attributes
     ----------
-    points
-        Raw points of the fitted rows.
-    rows
-        The fitted rows.
-    held
-        Held-out rows.
-    owners
-        The agent, or group, of each held-out row.
-    frame
-        The frame.
-    pairs
-        Pairs of fitted rows of independent noise and alike gradients; ``None`` if there are none.
-    seed
-        Seed of random directions.
+    nested
+        Candidates each of which has the units of some earlier one.
+    general
+        Candidates that do without directions.
+    directions
+        Number of directions found.
     """
 
-    def __init__(
-        self,
-        points: np.ndarray,
-        rows: Rows,
-        held: Rows,
-        owners: np.ndarray,
-        frame: Frame,
-        pairs: Pairs | None,
-        seed: int,
-    ):
-        self.points, self.rows, self.held, self.frame, self.pairs, self.seed = points, rows, held, frame, pairs, seed
-        self.dim = rows.z.shape[1]
-        self.precision = frame.precision
-        self.owners = np.unique(owners, return_inverse=True)[1]
-        self.generator = np.random.default_rng(seed)
-        self.candidates: list[Candidate] = []
+    def __init__(self, sample: Sample) -> None:
+        self.sample, self.dim, self.rows = sample, sample.dim, sample.rows
+        self.generator = np.random.default_rng(sample.seed)
+        self.nested: list[Candidate] = []
+        self.general: list[Candidate] = []
         self.directions = 0
 
-    def candidate(self, units: Units, most: int | None = None) -> Candidate:
-        """Solve for units on at most so many of the fitted rows."""
-        rows, held, owners = self.rows, self.held, self.owners
-        most = most or (FEWER_ROWS if units.number > MANY_UNITS else len(rows.z))
-        _, head = solve(gather(units, *rows.at_most(most)), gather(units, *held), units, self.precision)
-        left = held.y - predicted(head.affine, units, head.weights, held.z)
-        loss = held.weights * ((left**2) @ self.precision.astype(np.float32)) / self.dim
-        groups = owners.max() + 1
-        return Candidate(units, head, np.bincount(owners, loss, groups) / held.weights.sum() * groups)
-
-    def left(self, best: Candidate) -> np.ndarray:
-        """Residuals of the fitted rows."""
-        return self.rows.y - predicted(best.head.affine, best.units, best.head.weights, self.rows.z)
+    def run(self) -> Kept:
+        """Try everything; the candidates to keep. The first that is tried is the quadratic."""
+        quadratic = self.sample.candidate(no_units(self.dim))
+        owned = self.with_coordinates(quadratic)
+        self.nested = [quadratic] if owned is quadratic else [quadratic, owned]
+        start = self.with_atoms(owned) or owned
+        active = self.active(start)
+        if start is not owned:
+            self.nested.append(start)
+        elif owned is not quadratic:
+            # Where R varies along other directions, units on coordinates imitate them badly: they come last.
+            plain = self.active(quadratic)
+            if active is not None and plain is not None and active.number >= plain.number:
+                start, active = quadratic, plain
+        best, lacking = self.along_directions(start, active)
+        if lacking:
+            self.general = self.along_all(start, active)
+            best = best_of([best, *self.general])
+        if start is quadratic and owned is not quadratic and best is not start:
+            better = self.with_coordinates(best)
+            if better is not best:
+                self.general.append(better)
+        return self.kept()
 
     def active(self, best: Candidate) -> Active | None:
         """The active subspace of what a candidate leaves."""
-        if self.pairs is None:
-            return None
-        return active_subspace(self.left(best), self.rows.weights, self.precision, self.pairs, self.seed)
+        return self.sample.active(self.sample.left(best, self.rows))
 
     def with_coordinates(self, base: Candidate) -> Candidate:
         """The candidate with those units on single coordinates that pass a score test, if that is better."""
-        chosen = passing(coordinate_units(self.frame, self.points), self.rows, self.left(base), self.precision)
+        sample, left = self.sample, self.sample.left(base, self.rows)
+        chosen = passing(coordinate_units(sample.frame, sample.points), self.rows, left, sample.precision)
         if not chosen.number:
             return base
-        found = self.candidate(joined_units(chosen, base.units))
+        found = sample.candidate(joined_units(chosen, base.units))
         return found if found.better(base) else base
 
     def with_atoms(self, owned: Candidate) -> Candidate | None:
         """The candidate with atoms, if there are any and they explain what coordinates leave."""
-        atoms = find_atoms(self.frame, self.rows, owned, self.points, self.seed)
+        sample = self.sample
+        atoms = find_atoms(sample.frame, self.rows, owned, sample.points, sample.seed)
         if atoms is None:
             return None
-        found = self.with_coordinates(best_of([self.candidate(units) for units in atoms]))
+        found = self.with_coordinates(best_of([sample.candidate(units) for units in atoms]))
         before, after = self.active(owned), self.active(found)
         # Atoms that are there leave little; chance ones explain little.
         enough = before is None or after is None or not after.number
@@ -185,9 +182,38 @@ class Search:
             enough = enough or after.values[0] < ATOMS_LEAVE * before.values[0]
         return found if enough and found.better(owned, ATOMS_BETTER) else None
 
+    def along_directions(self, best: Candidate, active: Active | None) -> tuple[Candidate, bool]:
+        """Units along a few directions, round after round; and whether the best candidate lacks something."""
+        found: list[np.ndarray] = []
+        for turn in range(ROUNDS):
+            axes = np.zeros((0, self.dim)) if active is None else active.axes[: active.number]
+            seen = len(axes)
+            strong = 1 if active is None else max(1, int((active.values[:seen] > STRONG * active.values[0]).sum()))
+            if seen <= 1:
+                start = self._starts(best, active)
+                single = pursue(self.rows, self.sample.left(best, self.rows), self.sample.precision, start)
+                axes = axes if single is None else single[None]
+            if not len(axes):
+                break
+            if strong > max(BENDS) and not turn:
+                break
+            new = self.bent(best, axes[: min(strong, max(BENDS))])
+            if best.loss - new.loss < WORTH * best.loss or not (seen or new.better(best, SURE)):
+                break
+            self.nested.append(new)
+            best, active = new, self.active(new)
+            found.append(axes)
+        lacking = active is None or active.number > 0
+        if active is not None and active.number and not found:
+            found.append(active.axes[: active.number])
+        if found:
+            # Directions of a later round may be those of an earlier one, a little turned.
+            self.directions = int((np.linalg.svd(np.concatenate(found), compute_uv=False) > APART).sum())
+        return best, lacking
+
     def bent(self, best: Candidate, axes: np.ndarray) -> Candidate:
         """The candidate with log cosh units on a few directions (k, dim)."""
-        few, rows, generator = len(axes), self.rows, self.generator
+        few, rows, generator, sample = len(axes), self.rows, self.generator, self.sample
         number = BENDS[few] if len(rows.z) >= FEW_ROWS else min(FEWER_BENDS, BENDS[few])
         inner = generator.standard_normal((number, few)) if few > 1 else np.ones((number, 1))
         low, high = np.log(SHARPNESS)
@@ -198,28 +224,50 @@ class Search:
         else:
             offsets = -(rows.z[generator.integers(0, len(rows.z), number)] * (inner @ axes)).sum(axis=1)
         # The quadratic is solved again with them; the other units stay as they are meanwhile.
-        nothing = np.zeros((self.dim, self.dim + 1))
-        rest = rows.y - predicted(nothing, best.units, best.head.weights, rows.z)
-        some = Rows(rows.z, rest, rows.weights).at_most(PROJECTED_ROWS if few > 1 else len(rows.z))
-        start, held = bends(np.column_stack([inner @ axes, offsets])), self.held
-        out = held.y - predicted(nothing, best.units, best.head.weights, held.z)
-        _, head = solve(gather(start, *some), gather(start, held.z, out, held.weights), start, self.precision)
-        moved = project(inner, axes, offsets, some, self.precision, float(head.precisions[-1]))
-        return self.candidate(joined_units(best.units, bends(moved)))
+        some = Rows(rows.z, self._rest(best, rows), rows.weights)
+        some = some.at_most(PROJECTED_ROWS if few > 1 else len(rows.z))
+        start, held = bends(np.column_stack([inner @ axes, offsets])), sample.held
+        out = gather(start, held.z, self._rest(best, held), held.weights)
+        _, head = solve(gather(start, *some), out, start, sample.precision)
+        moved = project(inner, axes, offsets, some, sample.precision, float(head.precisions[-1]))
+        return sample.candidate(joined_units(best.units, bends(moved)))
 
-    def wavy(self, best: Candidate, active: Active | None) -> list[Candidate]:
+    def _rest(self, best: Candidate, rows: Rows) -> np.ndarray:
+        """What the units of a candidate leave of rows, its quadratic apart."""
+        nothing = np.zeros((self.dim, self.dim + 1))
+        return rows.y - predicted(nothing, best.units, best.head.weights, rows.z) if best.units.number else rows.y
+
+    def along_all(self, base: Candidate, active: Active | None) -> list[Candidate]:
+        """Candidates that vary along all directions; without an active subspace, those much better than the base."""
+        found = [*self.wavy(base, active), *self.trained(base, active)]
+        return found if active is not None else [one for one in found if one.better(base, UNITS_BETTER)]
+
+    def trained(self, base: Candidate, active: Active | None) -> list[Candidate]:
+        """Candidates with trained units, from several starts."""
+        rows, metric = Rows(self.rows.z, self._rest(base, self.rows), self.rows.weights), np.eye(self.dim)
+        if active is not None:
+            size = np.sqrt(np.maximum(active.values, 0) / active.values[0])
+            metric = np.maximum(size, LEAST_RATE)[:, None] * active.axes
+        found = []
+        for start in range(STARTS):
+            seed = self.sample.seed + start
+            units = trained(rows, self.sample.precision, metric, base.head.affine, seed)
+            found.append(self.sample.candidate(joined_units(base.units, units)))
+        return found
+
+    def wavy(self, base: Candidate, active: Active | None) -> list[Candidate]:
         """Candidates with random cosines: the best metrics and lengths, tried on fewer rows and units."""
-        known = metrics(self.frame, active)
+        known = metrics(self.sample.frame, active)
         few = min(TRIED_COSINES, max(128, len(self.rows.z) // 8))
         tried: dict[tuple[str, float], Candidate] = {}
 
         def units(name: str, length: float, number: int) -> Units:
             metric: Metric = known[name]
-            return joined_units(best.units, cosines(metric, length, number, self.seed + 1))
+            return joined_units(base.units, cosines(metric, length, number, self.sample.seed + 1))
 
         def attempt(name: str, length: float) -> float:
             if (name, length) not in tried:
-                tried[name, length] = self.candidate(units(name, length, few), TRIED_ROWS)
+                tried[name, length] = self.sample.candidate(units(name, length, few), TRIED_ROWS)
             return tried[name, length].loss
 
         name = min(known, key=lambda name: attempt(name, LENGTH))
@@ -231,77 +279,29 @@ class Search:
                 break
         ranked = sorted(tried, key=lambda key: tried[key].loss)
         top = tried[ranked[0]]
-        alike = [key for key in ranked if key == ranked[0] or not top.better(tried[key], 1.0)][:MOST_MEMBERS]
+        alike = [key for key in ranked if key == ranked[0] or not top.better(tried[key], 1.0)][:MOST_WAVY]
         number = COSINES if len(self.rows.z) > FEW_ROWS and len(alike) == 1 else FEWER_COSINES
-        return [self.candidate(units(*key, number)) for key in alike]
+        return [self.sample.candidate(units(*key, number)) for key in alike]
 
-    def run(self) -> Candidate:
-        """Try everything; the best candidate."""
-        quadratic = self.candidate(no_units(self.dim))
-        owned = self.with_coordinates(quadratic)
-        self.candidates = [quadratic] if owned is quadratic else [quadratic, owned]
-        best = self.with_atoms(owned) or owned
-        active = self.active(best)
-        late = False
-        if best is not owned:
-            self.candidates.append(best)
-        elif owned is not quadratic:
-            # Where R varies along other directions, units on coordinates imitate them badly: they come last.
-            plain = self.active(quadratic)
-            if active is not None and plain is not None and active.number >= plain.number:
-                best, active, late = quadratic, plain, True
-        found: list[np.ndarray] = []
-        start, first, waved = best, active, False
-        for turn in range(ROUNDS):
-            if turn:
-                active = self.active(best)
-            axes = np.zeros((0, self.dim)) if active is None else active.axes[: active.number]
-            if len(axes) <= 1:
-                single = pursue(self.rows, self.left(best), self.precision, self._starts(best, active))
-                axes = axes if single is None else single[None]
-            if not len(axes):
-                break
-            few = axes[: 1 if active is None else max(1, int((active.values > STRONG * active.values[0]).sum()))]
-            new = [self.bent(best, few[:3])] if len(few) <= 3 or turn else []
-            if len(axes) >= 2 and not turn and not (new and self._explained(new[0])):
-                new += self.wavy(best, active)
-                waved = True
-            top = best_of(new)
-            if late and not turn:
-                top = self.with_coordinates(top)
-                new = [*new, top]
-            self.candidates += new
-            if best.loss - top.loss < WORTH * best.loss:
-                break
-            best = top
-            found.append(axes)
-        if found and not waved and not self._explained(best):
-            # One direction after another was not enough.
-            self.candidates += self.wavy(start, first)
-        if found:
-            # Directions of a later round may be those of an earlier one, a little turned.
-            self.directions = int((np.linalg.svd(np.concatenate(found), compute_uv=False) > APART).sum())
-        if self.pairs is None and not self.directions:
-            self.candidates += [one for one in self.wavy(best, None) if one.better(best, 2.0)]
-        return quadratic
-
-    def _explained(self, candidate: Candidate) -> bool:
-        """Whether a candidate leaves nothing that its lagged residuals would show."""
-        after = self.active(candidate)
-        return after is not None and not after.number
-
-    def kept(self) -> list[Candidate]:
-        """The best candidate and those that held-out rows cannot tell from it."""
-        best = best_of(self.candidates)
-        ranked = sorted(self.candidates, key=lambda one: one.loss)
-        alike = [one for one in ranked if one is best or not best.better(one, 1.0)]
+    def kept(self) -> Kept:
+        """The candidates to average, and their shares."""
+        best = best_of(self.nested)
+        alike = [one for one in self.nested if not best.better(one, 1.0)]
+        pool = sorted([*alike, *self.general], key=lambda one: one.loss)[:MOST_MEMBERS]
+        products = self.sample.products(pool)
+        shares = stacked(products, self.sample.seed)
+        losses = stacked_losses(products, shares)
         # A quadratic that explains as much as units do is preferred to an average with them.
-        plain = [one for one in alike if not one.units.number]
-        return plain[:1] or alike[:MOST_MEMBERS]
+        for one in pool:
+            if not one.units.number and not significantly(one.losses - losses, 1.0):
+                return Kept([one], np.ones(1), 1.0)
+        chosen = np.flatnonzero(shares)
+        gain = losses.mean() / (shares @ [one.loss for one in pool])
+        return Kept([pool[number] for number in chosen], shares[chosen], float(gain))
 
     def _starts(self, best: Candidate, active: Active | None) -> np.ndarray:
         """Directions from which pursuit starts: axes of M and of the quadratic, in both coordinates; random ones."""
-        curvature, frame = best.head.affine[:, :-1], self.frame
+        curvature, frame = best.head.affine[:, :-1], self.sample.frame
         inside = np.linalg.eigh(curvature)[1].T
         raw = np.linalg.eigh(frame.forward.T @ curvature @ frame.forward)[1].T @ frame.backward
         parts = [inside, raw, self.generator.standard_normal((8, self.dim))]
@@ -329,20 +329,22 @@ def choose(
     there = frame.gradients(outer[1][::step])
     outside = Rows(out, there, steepness.weights(out, there))
     groups = np.arange(len(out)) * GROUPS // len(out) if agents is None else agents[held][::step]
-    search = Search(inner[0], rows, outside, groups, frame, pairs if found != "none" else None, seed)
-    quadratic = search.run()
-    kept = search.kept()
+    sample = Sample(inner[0], rows, outside, groups, frame, pairs if found != "none" else None, seed)
+    search = Search(sample)
+    kept = search.run()
     if steepness.growth:
         # What the chosen units leave on steep rows, in place of what the first fit left.
-        left = outside.y - predicted(kept[0].head.affine, kept[0].units, kept[0].head.weights, outside.z)
+        left = kept.left(sample, outside)
         steepness = steepness._replace(growth=growth(left, steepness.slope(outside.z), frame.precision))
-    last = search.active(kept[0])
+    last = sample.active(kept.left(sample, rows))
     return Dictionary(
         frame,
         steepness,
-        tuple(one.units for one in kept),
-        search.directions,
+        tuple(one.units for one in kept.candidates),
+        kept.shares,
+        kept.gain,
+        search.directions if any(one.units.number for one in kept.candidates) else 0,
         found,
         float("nan") if last is None else last.misfit,
-        quadratic.loss,
+        search.nested[0].loss,
     )

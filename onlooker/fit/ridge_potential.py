@@ -17,7 +17,7 @@ from onlooker.fit.climb import climbed
 from onlooker.fit.hmc import hamiltonian_chains
 from onlooker.fit.nearby import Nearby, Slope, judged_slope
 from onlooker.fit.ridge_density import Density, errors, folded, log_density, slopes
-from onlooker.fit.ridge_dictionary import Dictionary
+from onlooker.fit.ridge_dictionary import MOST_MEMBERS, Dictionary
 from onlooker.fit.ridge_frame import Frame
 from onlooker.fit.ridge_system import Head, System
 from onlooker.fit.ridge_units import Moments, Units, values
@@ -44,11 +44,12 @@ PADDED = 128
 
 
 class Member(NamedTuple):
-    """One candidate: its units, head, and the sums that it was solved from."""
+    """One candidate: its units, its head, the sums that it was solved from, and its share in R̂."""
 
     units: Units
     head: Head
     sums: Moments
+    share: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class RidgePotential:
     frame
         White coordinates.
     members
-        The candidates that R̂ is the mean of.
+        The candidates that R̂ is the mean of, with their shares.
     typical
         A sample of the points: error bars are those of R̂ minus its mean over it.
     radius
@@ -139,14 +140,19 @@ class RidgePotential:
     def _values(self, z: np.ndarray) -> np.ndarray:
         """R̂ of each member (members, n)."""
         found = []
-        for units, head, _ in self.members:
+        for units, head, *_ in self.members:
             curvature, slope = head.affine[:, :-1], head.affine[:, -1]
             found.append(0.5 * ((z @ curvature) * z).sum(axis=1) + z @ slope + values(units, z) @ head.weights)
         return np.stack(found)
 
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of each member."""
+        return np.array([member.share for member in self.members])
+
     def value(self, points: np.ndarray) -> np.ndarray:
         """R̂ at points (n, dim), up to a constant."""
-        return self._each(lambda z: self._values(z).mean(axis=0), points)
+        return self._each(lambda z: self.shares @ self._values(z), points)
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """∇R̂ at points (n, dim)."""
@@ -157,7 +163,7 @@ class RidgePotential:
         """The normal equations of each member, its mean terms over typical points, and its factor."""
         z = self._inside(self.typical)
         found = []
-        for units, head, sums in self.members:
+        for units, head, sums, _ in self.members:
             system = System(sums, units, self.frame.precision)
             found.append((system, system.terms(z, values(units, z)).mean(axis=0), system.factor(head)))
         return found
@@ -168,10 +174,10 @@ class RidgePotential:
 
         def spread(z: np.ndarray) -> np.ndarray:
             learnt = np.zeros(len(z))
-            for (units, head, _), (system, about, factor) in zip(self.members, self._systems, strict=True):
-                learnt += system.covariances(system.terms(z, values(units, z)) - about, head, factor)
-            apart = (self._values(z) - middle[:, None]).var(axis=0)
-            return np.sqrt(self.noise * learnt / len(self.members) + apart)
+            for (units, head, _, share), (system, about, factor) in zip(self.members, self._systems, strict=True):
+                learnt += share * system.covariances(system.terms(z, values(units, z)) - about, head, factor)
+            away = self._values(z) - middle[:, None]
+            return np.sqrt(self.noise * learnt + self.shares @ (away - self.shares @ away) ** 2)
 
         return self._each(spread, points)
 
@@ -188,7 +194,7 @@ class RidgePotential:
 
     def nearby(self) -> Nearby:
         """∇R̂ within the learners' radius, whether or not R̂ is certain there."""
-        slopes = tuple(Slope(units, head.affine, head.weights) for units, head, _ in self.members)
+        slopes = tuple(Slope(units, head.affine, head.weights, share) for units, head, _, share in self.members)
         steepest = judged_slope(self.frame, self.steepness, self.typical)
         return Nearby(self.frame, self.steepness, slopes, self.radius, steepest)
 
@@ -202,10 +208,9 @@ class RidgePotential:
 
     @cached_property
     def _density(self) -> Density:
-        """The numbers of the density at β = 1, with an error without limit."""
+        """The numbers of the density at β = 1, without a limit yet."""
         system, about, _ = self._systems[0]
-        units, head, _ = self.members[0]
-        mean = system.mean
+        units, head, *_ = self.members[0]
         quadratic = system.quadratic * (1 + head.quadratic)
         level = system.count * system.precision
         inverse = np.zeros((self.dim, self.dim))
@@ -232,17 +237,20 @@ class RidgePotential:
             squares[:few][:, system.rows, system.columns] = flat
             along[:few] = rows @ (system.linear / level)
             shift[:few] = system.left(about[None], head)[0] @ rows.T
-        affine = np.mean([member.head.affine for member in self.members], axis=0)
         bends, waves = (_stacked(parts, count) for parts, count in zip(self._parts(), counts, strict=True))
-        weights = self._weights(counts)
+        # One candidate, or as many as there may be: the others have no share.
+        places = 1 if len(self.members) == 1 else MOST_MEMBERS
+        affine = [member.head.affine for member in self.members]
         numbers = (
             1.0,
-            affine,
+            _stacked([self.shares], places),
+            _stacked([self._values(self._inside(self.typical)).mean(axis=1)], places),
+            _stacked([np.stack(affine)], places),
             bends,
             waves,
-            *weights,
+            *self._weights(places, counts),
             system.turn,
-            mean,
+            system.mean,
             inverse,
             1 / level,
             lifted,
@@ -250,23 +258,27 @@ class RidgePotential:
             along,
             shift,
             np.sqrt(self.noise),
+            np.inf,
             LEAST_WALL,
             self.frame.centre,
             self.frame.forward,
             self.frame.backward,
         )
-        # The scale of the error is in ``limit`` until a limit is set; the squares' own mean is left out of it.
         return Density(*(jnp.asarray(number, jnp.float32) for number in numbers))
 
     def _parts(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         return [member.units.bends for member in self.members], [member.units.waves for member in self.members]
 
-    def _weights(self, counts: list[int]) -> list[np.ndarray]:
-        cuts = [len(member.units.bends) for member in self.members]
-        heads = [member.head.weights / len(self.members) for member in self.members]
-        bend = [head[:cut] for head, cut in zip(heads, cuts, strict=True)]
-        wave = [head[cut:] for head, cut in zip(heads, cuts, strict=True)]
-        return [_stacked(parts, count) for parts, count in zip((bend, wave), counts, strict=True)]
+    def _weights(self, places: int, counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of log cosh units and of cosines, a row for each candidate and a column for each unit of any."""
+        found = np.zeros((places, counts[0])), np.zeros((places, counts[1]))
+        first = [0, 0]
+        for row, member in enumerate(self.members):
+            cut = len(member.units.bends)
+            for kind, part in enumerate((member.head.weights[:cut], member.head.weights[cut:])):
+                found[kind][row, first[kind] : first[kind] + len(part)] = part
+                first[kind] += len(part)
+        return found
 
     def maximum(self, samples: np.ndarray, interval: tuple[float, float] | None = None) -> np.ndarray:
         """See `Reward.maximum`."""
@@ -321,9 +333,7 @@ class RidgePotential:
         limit = BEYOND * found[order][np.searchsorted(share, 0.99)] + 1e-12
         wall = max(LEAST_WALL, WALL * float(np.subtract(*np.quantile(heights, [0.95, 0.05]))))
         density = self._density
-        return density._replace(
-            beta=jnp.float32(beta), limit=jnp.float32(limit) / density.limit, wall=jnp.float32(wall)
-        )
+        return density._replace(beta=jnp.float32(beta), limit=jnp.float32(limit), wall=jnp.float32(wall))
 
 
 def _tempered(heights: np.ndarray) -> np.ndarray:
@@ -341,7 +351,7 @@ def assembled(
     dictionary: Dictionary, members: tuple[Member, ...], errors: list[float], typical: np.ndarray, radius: float
 ) -> RidgePotential:
     """The potential of solved members."""
-    held_out_error = float(np.mean(errors))
+    held_out_error = float(dictionary.gain * (dictionary.shares @ errors))
     return RidgePotential(
         dictionary.frame,
         members,

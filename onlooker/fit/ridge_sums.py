@@ -130,7 +130,7 @@ class RidgeSums:
             _, chosen = solve(train, held, units, precision, again[number].head if again else None)
             everything = train.plus(held)
             _, head = solve(everything, held, units, precision, chosen)
-            members.append(Member(units, head, everything))
+            members.append(Member(units, head, everything, self.dictionary.shares[number]))
             errors.append(chosen.error)
         return assembled(self.dictionary, tuple(members), errors, self.typical, self.radius)
 
@@ -140,9 +140,11 @@ class RidgeSums:
         whole, dictionary = self.joined(_nothing(self.dictionary, self.typical, self.radius)), self.dictionary
         precision = dictionary.frame.precision
         slopes = []
-        for units, train, held in zip(dictionary.members, whole.train, whole.held, strict=True):
+        for units, share, train, held in zip(
+            dictionary.members, dictionary.shares, whole.train, whole.held, strict=True
+        ):
             _, head = solve(train, held, units, precision)
-            slopes.append(Slope(units, head.affine, head.weights))
+            slopes.append(Slope(units, head.affine, head.weights, share))
         steepest = judged_slope(dictionary.frame, dictionary.steepness, self.typical)
         return Nearby(dictionary.frame, dictionary.steepness, tuple(slopes), self.radius, steepest)
 
