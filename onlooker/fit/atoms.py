@@ -1,8 +1,8 @@
 """Atoms: directions that occur again and again among gradients, as those of single rows of a logistic regression.
 
 A reward Σ f(aᵢ·x) seen one term at a time shows each aᵢ as the direction of many gradients. Found by clustering
-directions, largest gradients first, until no cluster is new; an atom's norm is the 98 % quantile of its gradients'. The
-units' thresholds are at zero, and their weights are shrunk to a common mean.
+directions, largest gradients first, until no cluster is new. An atom's gradients have hardly any noise: how sharply its
+unit turns is read off them. The units' thresholds are at zero, and their weights are shrunk to a common mean.
 """
 
 from typing import TYPE_CHECKING
@@ -26,42 +26,60 @@ LOOKED_AT, AT_ONCE = 60_000, 5000
 SAME, OTHER, TWIN, CLOSE = 0.98, 0.95, 0.97, 0.99
 # Gradients that make an atom, passes, and the most atoms.
 MEMBERS, PASSES, MOST = 4, 12, 1024
-# Largest units: the mean atom turns over this range.
-SHARPNESS = (2.0, 3.0)
+# Sharpness of an atom's unit, in standard deviations of its coordinate: from almost linear to a step, in ratios of 1.4.
+SHARPNESS = tuple(np.geomspace(0.06, 12, 17).tolist())
 
 
-def find_atoms(frame: Frame, rows: Rows, best: "Candidate", points: np.ndarray, seed: int) -> list[Units] | None:
-    """Units on atoms at several sharpnesses, or None if most gradients have no twin."""
+def find_atoms(frame: Frame, rows: Rows, best: "Candidate", points: np.ndarray, seed: int) -> Units | None:
+    """Units on atoms, or None if most gradients have no twin."""
     dim = points.shape[1]
     if dim < FEWEST_DIMENSIONS or len(rows.z) < 10 * AT_ONCE:
         return None
-    chosen = np.random.default_rng(seed).permutation(len(rows.z))[:LOOKED_AT]
     # Less the units on coordinates only: the quadratic would blur small rows.
     nothing = np.zeros((dim, dim + 1))
-    left = rows.y[chosen] - predicted(nothing, best.units, best.head.weights, rows.z[chosen])
+    left = rows.y - predicted(nothing, best.units, best.head.weights, rows.z)
     gradients = left @ frame.forward.astype(np.float32)
-    size = np.linalg.norm(gradients, axis=1)
-    order = np.argsort(-size)
-    gradients, size = gradients[order], np.maximum(size[order], 1e-30)
-    found = cluster(gradients / size[:, None])
-    if found is None:
+    size = np.maximum(np.linalg.norm(gradients, axis=1), 1e-30)
+    few = np.random.default_rng(seed).permutation(len(gradients))[:LOOKED_AT]
+    few = few[np.argsort(-size[few])]
+    atoms = cluster(gradients[few] / size[few, None])
+    if atoms is None:
         return None
-    near = np.abs((gradients / size[:, None]) @ found.T)
-    owner, own = near.argmax(axis=1), near.max(axis=1) > TWIN
-    norms = np.array(
-        [
-            np.quantile(size[own & (owner == atom)], 0.98) if (own & (owner == atom)).sum() >= MEMBERS else 0
-            for atom in range(len(found))
-        ]
-    )
-    found, norms = found[norms > 0].astype(float), norms[norms > 0]
-    directions = found * (norms / norms.mean())[:, None]
-    units = []
-    for sharpness in SHARPNESS:
-        raw = sharpness * directions
-        bends = np.column_stack([raw @ frame.backward, raw @ frame.centre])
-        units.append(Units(bends, np.zeros((0, dim + 1)), np.zeros(len(raw), int), np.ones(1, bool)))
-    return units
+    owner = np.full(len(gradients), -1)
+    for first in range(0, len(gradients), LOOKED_AT):
+        some = slice(first, first + LOOKED_AT)
+        near = np.abs(gradients[some] @ atoms.T)
+        owner[some] = np.where(near.max(axis=1) > TWIN * size[some], near.argmax(axis=1), -1)
+    own = np.flatnonzero(owner >= 0)
+    kept, owner[own] = np.unique(owner[own], return_inverse=True)
+    atoms = atoms[kept].astype(float)
+    along, slope = ((part[own] * atoms[owner[own]]).sum(axis=1) for part in (points, gradients))
+    turns = atoms * sharpness(owner[own], along, slope, len(atoms))[:, None]
+    bends = np.column_stack([turns @ frame.backward, turns @ frame.centre])
+    return Units(bends, np.zeros((0, dim + 1)), np.zeros(len(bends), int), np.ones(1, bool))
+
+
+def sharpness(owner: np.ndarray, along: np.ndarray, slope: np.ndarray, count: int) -> np.ndarray:
+    """κ of each atom: that of the least squares of slope = a + b tanh(κ·along) over the rows that it owns (n,)."""
+
+    def sums(values: np.ndarray) -> np.ndarray:
+        return np.bincount(owner, values, count)
+
+    number = np.maximum(sums(np.ones(len(owner))), 1)
+    deviation = np.sqrt(np.maximum(sums(along**2) / number, 1e-300))
+    height = slope - (sums(slope) / number)[owner]
+    explained = np.empty((len(SHARPNESS), count))
+    for row, sharp in zip(explained, SHARPNESS, strict=True):
+        turned = np.tanh(sharp * along / deviation[owner])
+        turned -= (sums(turned) / number)[owner]
+        row[:] = sums(turned * height) ** 2 / np.maximum(sums(turned**2), 1e-300)
+    best = explained.argmax(axis=0)
+    # A parabola through the best three, in logarithms.
+    inner = np.clip(best, 1, len(SHARPNESS) - 2)
+    low, middle, high = (explained[inner + step, np.arange(count)] for step in (-1, 0, 1))
+    shift = np.clip(0.5 * (low - high) / np.minimum(low - 2 * middle + high, -1e-300), -1, 1)
+    ratio = SHARPNESS[1] / SHARPNESS[0]
+    return SHARPNESS[0] * ratio ** np.where(best == inner, inner + shift, best) / deviation
 
 
 def cluster(directions: np.ndarray) -> np.ndarray | None:

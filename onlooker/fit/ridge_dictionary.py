@@ -43,14 +43,14 @@ LENGTH, STEP, LENGTHS = 3.2, 1.78, (0.5, 20.0)
 BENDS, FEWER_BENDS, SHARPNESS = {1: 16, 2: 64, 3: 128}, 64, (0.7, 3.0)
 # Rows of variable projection: along one direction it takes little time, along more it has fewer.
 PROJECTED_ROWS = 1 << 16
-# Metrics and lengths that are kept if they are alike, and starts of trained units.
-MOST_WAVY, STARTS = 3, 3
+# Metrics and lengths that are kept if they are alike, starts of trained units, and steps that show if they are needed.
+MOST_WAVY, STARTS, FEWER_STEPS = 3, 3, 1000
 # Share of the largest eigenvalue of M above which a direction is strong: up to three are tried with log cosh units; and
 # the singular value of directions above which they count as different.
 STRONG, APART = 0.05, 0.3
 # Relative fall of the held-out error that is worth another round, and the most rounds.
 WORTH, ROUNDS = 2e-5, 3
-# Paired standard errors by which a pursued direction, which chance may find, must lower the held-out error.
+# Paired standard errors by which directions and units that no lagged residuals ask for must lower the held-out error.
 SURE = 3.0
 # Paired standard errors by which atoms must be better than none, and share of what was left that they may leave.
 ATOMS_BETTER, ATOMS_LEAVE = 2.0, 0.5
@@ -136,36 +136,42 @@ class Search:
         quadratic = self.sample.candidate(no_units(self.dim))
         owned = self.with_coordinates(quadratic)
         self.nested = [quadratic] if owned is quadratic else [quadratic, owned]
-        start = self.with_atoms(owned) or owned
-        active = self.active(start)
-        if start is not owned:
-            self.nested.append(start)
-        elif owned is not quadratic:
+        atoms = self.with_atoms(owned)
+        self.nested += [atoms] if atoms else []
+        start, active = atoms or owned, self.active(atoms or owned)
+        if not atoms and owned is not quadratic:
             # Where R varies along other directions, units on coordinates imitate them badly: they come last.
             plain = self.active(quadratic)
             if active is not None and plain is not None and active.number >= plain.number:
                 start, active = quadratic, plain
-        best, lacking = self.along_directions(start, active)
-        if lacking:
-            self.general = self.along_all(start, active)
-            best = best_of([best, *self.general])
-        if start is quadratic and owned is not quadratic and best is not start:
-            better = self.with_coordinates(best)
-            if better is not best:
-                self.general.append(better)
+        best = self.along_directions(start, active)
+        base = atoms or quadratic
+        if self.lacking(best, base):
+            self.general = self.along_all(base)
+        elif start is quadratic and (better := self.with_coordinates(best)) is not best:
+            self.nested.append(better)
         return self.kept()
+
+    def lacking(self, best: Candidate, base: Candidate) -> bool:
+        """Whether something is left that lagged residuals show, or units that are trained for a while find."""
+        active = self.active(best)
+        if active.number if active is not None else len(self.rows.z) < FEW_ROWS:
+            return True
+        return self.trained(base, 0, FEWER_STEPS).better(best, SURE)
 
     def active(self, best: Candidate) -> Active | None:
         """The active subspace of what a candidate leaves."""
         return self.sample.active(self.sample.left(best, self.rows))
 
-    def with_coordinates(self, base: Candidate) -> Candidate:
-        """The candidate with those units on single coordinates that pass a score test, if that is better."""
+    def coordinates(self, base: Candidate) -> Units:
+        """Those units on single coordinates that pass a score test on what a candidate leaves."""
         sample, left = self.sample, self.sample.left(base, self.rows)
-        chosen = passing(coordinate_units(sample.frame, sample.points), self.rows, left, sample.precision)
-        if not chosen.number:
-            return base
-        found = sample.candidate(joined_units(chosen, base.units))
+        return passing(coordinate_units(sample.frame, sample.points), self.rows, left, sample.precision)
+
+    def with_coordinates(self, base: Candidate) -> Candidate:
+        """The candidate with these units, if that is better."""
+        chosen = self.coordinates(base)
+        found = self.sample.candidate(joined_units(chosen, base.units)) if chosen.number else base
         return found if found.better(base) else base
 
     def with_atoms(self, owned: Candidate) -> Candidate | None:
@@ -174,7 +180,7 @@ class Search:
         atoms = find_atoms(sample.frame, self.rows, owned, sample.points, sample.seed)
         if atoms is None:
             return None
-        found = self.with_coordinates(best_of([sample.candidate(units) for units in atoms]))
+        found = self.with_coordinates(sample.candidate(atoms))
         before, after = self.active(owned), self.active(found)
         # Atoms that are there leave little; chance ones explain little.
         enough = before is None or after is None or not after.number
@@ -182,8 +188,8 @@ class Search:
             enough = enough or after.values[0] < ATOMS_LEAVE * before.values[0]
         return found if enough and found.better(owned, ATOMS_BETTER) else None
 
-    def along_directions(self, best: Candidate, active: Active | None) -> tuple[Candidate, bool]:
-        """Units along a few directions, round after round; and whether the best candidate lacks something."""
+    def along_directions(self, best: Candidate, active: Active | None) -> Candidate:
+        """The candidate with units along a few directions, round after round."""
         found: list[np.ndarray] = []
         for turn in range(ROUNDS):
             axes = np.zeros((0, self.dim)) if active is None else active.axes[: active.number]
@@ -193,9 +199,7 @@ class Search:
                 start = self._starts(best, active)
                 single = pursue(self.rows, self.sample.left(best, self.rows), self.sample.precision, start)
                 axes = axes if single is None else single[None]
-            if not len(axes):
-                break
-            if strong > max(BENDS) and not turn:
+            if not len(axes) or (strong > max(BENDS) and not turn):
                 break
             new = self.bent(best, axes[: min(strong, max(BENDS))])
             if best.loss - new.loss < WORTH * best.loss or not (seen or new.better(best, SURE)):
@@ -203,13 +207,12 @@ class Search:
             self.nested.append(new)
             best, active = new, self.active(new)
             found.append(axes)
-        lacking = active is None or active.number > 0
         if active is not None and active.number and not found:
             found.append(active.axes[: active.number])
         if found:
             # Directions of a later round may be those of an earlier one, a little turned.
             self.directions = int((np.linalg.svd(np.concatenate(found), compute_uv=False) > APART).sum())
-        return best, lacking
+        return best
 
     def bent(self, best: Candidate, axes: np.ndarray) -> Candidate:
         """The candidate with log cosh units on a few directions (k, dim)."""
@@ -237,27 +240,28 @@ class Search:
         nothing = np.zeros((self.dim, self.dim + 1))
         return rows.y - predicted(nothing, best.units, best.head.weights, rows.z) if best.units.number else rows.y
 
-    def along_all(self, base: Candidate, active: Active | None) -> list[Candidate]:
-        """Candidates that vary along all directions; without an active subspace, those much better than the base."""
-        found = [*self.wavy(base, active), *self.trained(base, active)]
-        return found if active is not None else [one for one in found if one.better(base, UNITS_BETTER)]
+    def along_all(self, base: Candidate) -> list[Candidate]:
+        """Candidates that vary along all directions; if no lagged residuals ask for them, those much better."""
+        found = [*self.wavy(base), *(self.trained(base, start) for start in range(STARTS))]
+        best = best_of(found)
+        chosen = self.coordinates(best)
+        if chosen.number and self.sample.candidate(joined_units(chosen, best.units)).better(best):
+            found = [self.sample.candidate(joined_units(chosen, one.units)) for one in found]
+        return [one for one in found if one.better(base, UNITS_BETTER)] if self.sample.pairs is None else found
 
-    def trained(self, base: Candidate, active: Active | None) -> list[Candidate]:
-        """Candidates with trained units, from several starts."""
-        rows, metric = Rows(self.rows.z, self._rest(base, self.rows), self.rows.weights), np.eye(self.dim)
+    def trained(self, base: Candidate, start: int, most_steps: int | None = None) -> Candidate:
+        """The candidate with trained units from one of several starts."""
+        sample, active, metric = self.sample, self.active(base), np.eye(self.dim)
         if active is not None:
             size = np.sqrt(np.maximum(active.values, 0) / active.values[0])
             metric = np.maximum(size, LEAST_RATE)[:, None] * active.axes
-        found = []
-        for start in range(STARTS):
-            seed = self.sample.seed + start
-            units = trained(rows, self.sample.precision, metric, base.head.affine, seed)
-            found.append(self.sample.candidate(joined_units(base.units, units)))
-        return found
+        rows = Rows(self.rows.z, self._rest(base, self.rows), self.rows.weights)
+        units = trained(rows, sample.precision, metric, base.head.affine, sample.seed + start, most_steps)
+        return sample.candidate(joined_units(base.units, units))
 
-    def wavy(self, base: Candidate, active: Active | None) -> list[Candidate]:
+    def wavy(self, base: Candidate) -> list[Candidate]:
         """Candidates with random cosines: the best metrics and lengths, tried on fewer rows and units."""
-        known = metrics(self.sample.frame, active)
+        known = metrics(self.sample.frame, self.active(base))
         few = min(TRIED_COSINES, max(128, len(self.rows.z) // 8))
         tried: dict[tuple[str, float], Candidate] = {}
 

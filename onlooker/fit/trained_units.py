@@ -40,7 +40,14 @@ class Numbers(NamedTuple):
     level: Array
 
 
-def trained(rows: Rows, precision: np.ndarray, metric: np.ndarray, affine: np.ndarray, seed: int) -> Units:
+def trained(
+    rows: Rows,
+    precision: np.ndarray,
+    metric: np.ndarray,
+    affine: np.ndarray,
+    seed: int,
+    most_steps: int | None = None,
+) -> Units:
     """Units (UNITS, dim + 1) that start at random.
 
     Parameters
@@ -55,6 +62,8 @@ def trained(rows: Rows, precision: np.ndarray, metric: np.ndarray, affine: np.nd
         (dim, dim + 1): the gradient of the quadratic, which also moves.
     seed
         Seed of the start and of the batches.
+    most_steps
+        Number of steps at most.
     """
     generator, (count, dim) = np.random.default_rng(seed), rows.z.shape
     directions = generator.standard_normal((UNITS, len(metric))) @ metric
@@ -67,7 +76,7 @@ def trained(rows: Rows, precision: np.ndarray, metric: np.ndarray, affine: np.nd
     start = directions, offsets, np.zeros(UNITS), affine[:, :-1] / scale, affine[:, -1] / scale
     numbers = Numbers(*(jnp.asarray(part, jnp.float32) for part in start))
     steps = int(np.clip(count / ROWS_PER_STEP, *STEPS))
-    steps = min(steps, int(MOST_PRODUCTS / (BATCH * UNITS * dim)))
+    steps = min(steps, most_steps or steps, int(MOST_PRODUCTS / (BATCH * UNITS * dim)))
     # Any number of rows up to a power of two shares one compilation.
     size = 1 << (count - 1).bit_length()
     padded = [
