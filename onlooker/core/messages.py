@@ -39,6 +39,7 @@ CODES: Mapping[str, bool] = {
     "steps-lost": False,
     # The fit and its samples.
     "reward-span": False,
+    "misfit-untested": False,
     "unexplored": True,
     "samples-not-converged": True,
     "samples-coarse": True,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from onlooker.core.blas import one_thread
+from onlooker.core.messages import Message
 from onlooker.core.policies import Coordinates
 from onlooker.fit.box import CELLS, Box, box_of
 from onlooker.fit.cells import Cells, law_on_cells
@@ -59,6 +60,7 @@ class CosinePotential:
     has_error: ClassVar[bool] = True
     independent: ClassVar[bool] = True
     renewable: ClassVar[bool] = True
+    warnings: ClassVar[tuple[Message, ...]] = ()
 
     centre: np.ndarray
     spread: np.ndarray

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from scipy.linalg import cho_solve
 
+from onlooker.core.messages import Message
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
 from onlooker.fit.quadratic import Quadratic
@@ -54,6 +55,7 @@ class EarlierRidge:
     has_error: ClassVar[bool] = True
     independent: ClassVar[bool] = False
     renewable: ClassVar[bool] = False
+    warnings: ClassVar[tuple[Message, ...]] = ()
     at_finest: ClassVar[bool] = False
 
     centre: np.ndarray

@@ -15,9 +15,9 @@ __all__ = ["disagreement", "typical_points"]
 TYPICAL = 500
 
 
-def typical_points(points: np.ndarray, seed: int) -> np.ndarray:
+def typical_points(points: np.ndarray, seed: int, count: int = TYPICAL) -> np.ndarray:
     """A sample (n, dim) of the points: error bars are those of R̂ minus its mean over it."""
-    return points[np.random.default_rng(seed).integers(0, len(points), TYPICAL)].astype(float)
+    return points[np.random.default_rng(seed).integers(0, len(points), count)].astype(float)
 
 
 def disagreement(

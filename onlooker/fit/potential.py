@@ -3,11 +3,12 @@
 A new fit is one file that defines a `FitKind`, and one entry in ``FITS``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from onlooker.core.messages import Message
 from onlooker.core.policies import Coordinates
 from onlooker.fit import cosine_potential, ridge_sums
 from onlooker.fit.sample import Drawn
@@ -79,6 +80,8 @@ class Potential(Reward, Protocol):
         Whether `sample` draws independently rather than by chains, which may fail to converge.
     renewable
         Whether sums can be fitted ``like`` this potential, in a fraction of the time.
+    warnings
+        Messages about the fit itself.
     at_finest
         Whether the fit has reached its finest resolution, so that finer detail would be smoothed away.
     """
@@ -95,6 +98,8 @@ class Potential(Reward, Protocol):
     def independent(self) -> bool: ...
     @property
     def renewable(self) -> bool: ...
+    @property
+    def warnings(self) -> Sequence[Message]: ...
     @property
     def at_finest(self) -> bool: ...
 

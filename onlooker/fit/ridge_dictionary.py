@@ -148,6 +148,9 @@ class Search:
         base = atoms or quadratic
         if self.lacking(best, base):
             self.general = self.along_all(base)
+        elif self.directions > 1 and best is not base:
+            # Two kinds of units along the same few directions err differently.
+            self.general = self.wavy(base, few=True)
         elif start is quadratic and (better := self.with_coordinates(best)) is not best:
             self.nested.append(better)
         return self.kept()
@@ -259,10 +262,17 @@ class Search:
         units = trained(rows, sample.precision, metric, base.head.affine, sample.seed + start, most_steps)
         return sample.candidate(joined_units(base.units, units))
 
-    def wavy(self, base: Candidate) -> list[Candidate]:
-        """Candidates with random cosines: the best metrics and lengths, tried on fewer rows and units."""
+    def wavy(self, base: Candidate, few: bool = False) -> list[Candidate]:
+        """Candidates with random cosines: the best metrics and lengths, tried on fewer rows and units.
+
+        With ``few``, only the metric of the significant directions is tried, if there is one.
+        """
         known = metrics(self.sample.frame, self.active(base))
-        few = min(TRIED_COSINES, max(128, len(self.rows.z) // 8))
+        if few:
+            known = {name: metric for name, metric in known.items() if name == "few"}
+        if not known:
+            return []
+        enough = min(TRIED_COSINES, max(128, len(self.rows.z) // 8))
         tried: dict[tuple[str, float], Candidate] = {}
 
         def units(name: str, length: float, number: int) -> Units:
@@ -271,7 +281,7 @@ class Search:
 
         def attempt(name: str, length: float) -> float:
             if (name, length) not in tried:
-                tried[name, length] = self.sample.candidate(units(name, length, few), TRIED_ROWS)
+                tried[name, length] = self.sample.candidate(units(name, length, enough), TRIED_ROWS)
             return tried[name, length].loss
 
         name = min(known, key=lambda name: attempt(name, LENGTH))

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from onlooker.core.messages import Message
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
 from onlooker.fit.hmc import hamiltonian_chains
@@ -31,8 +32,8 @@ CHUNK = 2000
 # Terms of the posterior variance that confine samples, those that grow most beyond the data: at most so many, and so
 # many numbers in all.
 MOST_CONFINING, CONFINING_NUMBERS = 48, 20_000
-# Standard errors above this multiple of the 99 % quantile over learners' points are unexplored.
-BEYOND = 3.0
+# Standard errors above this multiple of this quantile over learners' points are unexplored.
+BEYOND, CERTAIN = 3.0, 0.99
 # The wall beyond them, in spans of βR̂ over learners' points, and its least height.
 WALL, LEAST_WALL = 1.0, 2.0
 # Chains that run at least, as they set the metric together, and points that their starts are worth at least.
@@ -115,6 +116,17 @@ class RidgePotential:
             **({} if np.isnan(self.misfit) else {"misfit": self.misfit}),
             "steep_weights": self.steepness.growth,
         }
+
+    @property
+    def warnings(self) -> list[Message]:
+        if self.found != "none":
+            return []
+        text = (
+            "nothing tests whether R̂ misses something: above three dimensions, noise is told from misfit by successive "
+            "rows of one agent whose gradients are alike, or by neighbouring rows of different agents, and there are "
+            "neither. Give agents=, or watch learners while they still move."
+        )
+        return [Message("misfit-untested", text)]
 
     def uses(self, units: tuple[Units, ...]) -> bool:
         """Whether these are the units of its members."""
@@ -204,7 +216,7 @@ class RidgePotential:
 
     @cached_property
     def _limit(self) -> float:
-        return BEYOND * float(np.quantile(errors(self._density, self._inside(self.typical)), 0.99)) + 1e-12
+        return BEYOND * float(np.quantile(errors(self._density, self._inside(self.typical)), CERTAIN)) + 1e-12
 
     @cached_property
     def _density(self) -> Density:
@@ -297,10 +309,11 @@ class RidgePotential:
     ) -> Drawn:
         """Samples of exp(βR̂) by Hamiltonian Monte Carlo; see `Potential.sample`."""
         heights = beta * self.value(self.typical)
-        numbers = self._confined(beta, heights)
+        likely = _tempered(heights)
+        numbers = self._confined(beta, likely, heights)
         chosen = log_density if coordinates is None else folded(coordinates, measure)
         lanes = max(chains, FEWEST_CHAINS)
-        starts = self._inside(np.random.default_rng(seed).choice(self.typical, lanes, p=_tempered(heights)))
+        starts = self._inside(np.random.default_rng(seed).choice(self.typical, lanes, p=likely))
         each = draws or max(DRAWS, -(-FEWEST_DRAWS // chains))
         more = hamiltonian_chains(chosen, numbers, starts, each, seed)
 
@@ -321,19 +334,24 @@ class RidgePotential:
 
         return Drawn(samples, stein(slope, flat, None if coordinates is None else coordinates.interval))
 
-    def _confined(self, beta: float, heights: np.ndarray) -> Density:
-        """The numbers of the density that is sampled; ``heights`` (n,) are βR̂ at typical points."""
-        z = self._inside(self.typical)
-        weights = (
-            1 / (1 + self.steepness.growth * self.steepness.slope(z)) if self.steepness.growth else np.ones(len(z))
-        )
-        found = errors(self._density, z)
+    def _confined(self, beta: float, likely: np.ndarray, heights: np.ndarray) -> Density:
+        """The numbers of the density that is sampled.
+
+        Parameters
+        ----------
+        beta
+            β.
+        likely
+            Shares (n,) of typical points, larger where R̂ is high: R̂ is to be as certain as there, not as at places that
+            learners only come from.
+        heights
+            βR̂ (n,) at typical points.
+        """
+        found = errors(self._density, self._inside(self.typical))
         order = np.argsort(found)
-        share = np.cumsum(weights[order]) / weights.sum()
-        limit = BEYOND * found[order][np.searchsorted(share, 0.99)] + 1e-12
+        limit = BEYOND * found[order][np.searchsorted(np.cumsum(likely[order]), CERTAIN)] + 1e-12
         wall = max(LEAST_WALL, WALL * float(np.subtract(*np.quantile(heights, [0.95, 0.05]))))
-        density = self._density
-        return density._replace(beta=jnp.float32(beta), limit=jnp.float32(limit), wall=jnp.float32(wall))
+        return self._density._replace(beta=jnp.float32(beta), limit=jnp.float32(limit), wall=jnp.float32(wall))
 
 
 def _tempered(heights: np.ndarray) -> np.ndarray:

@@ -25,6 +25,8 @@ __all__ = ["KIND", "RidgeSums", "begin_ridge"]
 
 # Rows that wait until they are added.
 WAITING = 4096
+# Typical points: enough for a few dozen where R̂ is high.
+TYPICAL = 2000
 # Rows beyond this many radii of the explored points are not included.
 OUTSIDE = 3.0
 # Units are chosen again if what they miss, over its chance level, is so many times as much as when they were chosen.
@@ -187,7 +189,7 @@ def begin_ridge(
     dictionary = choose(points, gradients, held, agents, seed)
     few = points[:: max(1, len(points) // 50_000)]
     radius = float(np.quantile(np.linalg.norm(dictionary.frame.points(few), axis=1), INSIDE))
-    return _nothing(dictionary, typical_points(points, seed), radius)
+    return _nothing(dictionary, typical_points(points, seed, TYPICAL), radius)
 
 
 KIND = FitKind(

@@ -50,7 +50,7 @@ def from_potential(
     return Reconstruction(
         "potential",
         potential,
-        Findings(diagnostics, [*warnings, *_about_span(span, options.beta)]),
+        Findings(diagnostics, [*warnings, *potential.warnings, *_about_span(span, options.beta)]),
         Draws(law),
         some_of(seen, options.seed),
         options.coordinates,

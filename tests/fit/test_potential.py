@@ -28,6 +28,7 @@ class Bowl:
     independent: ClassVar[bool] = True
     renewable: ClassVar[bool] = False
     at_finest: ClassVar[bool] = False
+    warnings: ClassVar[tuple[()]] = ()
 
     slope: np.ndarray
     curvature: np.ndarray
