@@ -73,10 +73,11 @@ def hamiltonian_chains(
 
 def _found_again(state: State, heights: np.ndarray, generator: np.random.Generator) -> State:
     """Lost chains continue from where others are."""
-    lowest = np.median(heights) - LOST - LOST_DEVIATIONS * np.sqrt(state.points.shape[1] / 2)
-    kept = np.flatnonzero(heights >= lowest)
+    if not np.isfinite(heights).any():
+        return state
+    lowest = np.nanmedian(heights) - LOST - LOST_DEVIATIONS * np.sqrt(state.points.shape[1] / 2)
+    kept, lost = np.flatnonzero(heights >= lowest), np.flatnonzero(~(heights >= lowest))
     chosen = np.arange(len(heights))
-    lost = np.flatnonzero(~(heights >= lowest))
     chosen[lost] = generator.choice(kept, len(lost))
     return state._replace(points=state.points[chosen], step=state.step[chosen])
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from onlooker.core.density import standard_normal
+from onlooker.fit import cosine_potential
 from onlooker.fit import fit as fit_potential
 from onlooker.fit.box import Box
 from onlooker.fit.cells import law_on_cells
@@ -120,6 +121,36 @@ def test_explored_is_right_for_few_rows(dim, count):
     assert found.explored(near).mean() > 0.9
     assert (found.value(near) + 0.5 * (near**2).sum(axis=1)).std() < 0.05
     assert found.law(1.0).draw(20_000, 0).std(axis=0) == pytest.approx(np.ones(dim), abs=0.25)
+
+
+def test_steep_rows_inform_without_ruling(monkeypatch):
+    """R = −½x² − ½ exp(4y): a few rows at the edge have nearly all of the squared gradients."""
+    generator = np.random.default_rng(0)
+    points, errors = generator.standard_normal((2, 4000, 2))
+    truth = -0.5 * points[:, 0] ** 2 - 0.5 * np.exp(4 * points[:, 1])
+    gradients = np.column_stack([-points[:, 0], -2 * np.exp(4 * points[:, 1])]) + 0.3 * errors
+    held, likely = np.arange(4000) // 20 % 5 == 0, (np.abs(points[:, 0]) < 2) & (points[:, 1] < 0.25)
+    found = fit_potential(points, gradients, held)
+    weights = found.weights(points, gradients)
+    assert weights[points[:, 1] > 2].max() < 1e-3 * np.median(weights[likely])
+    assert found.settings["steep_weights"] > 0
+    # A mild reward has equal weights.
+    assert "steep_weights" not in fit_potential(points, errors - points, held).settings
+    monkeypatch.setattr(cosine_potential, "weighting", lambda *rows: None)
+    off, even = ((fit.value(points) - truth)[likely].std() for fit in (found, fit_potential(points, gradients, held)))
+    assert off < even / 4
+
+
+def test_a_row_of_weight_two_is_two_rows_of_a_quadratic():
+    generator = np.random.default_rng(1)
+    points, gradients = generator.standard_normal((2, 60, 2))
+    twice = np.repeat(np.arange(60), generator.integers(1, 3, 60))
+    weights = np.bincount(twice).astype(float)
+    one, error = fit_quadratic(points, gradients, points, gradients, weights, weights)
+    other, same = fit_quadratic(points[twice], gradients[twice], points[twice], gradients[twice])
+    assert one.gradient(points) == pytest.approx(other.gradient(points))
+    assert error == pytest.approx(same)
+    assert one.variance == pytest.approx(other.variance)
 
 
 def test_error_bars_include_the_quadratic():

@@ -11,9 +11,14 @@ import onlooker
 from onlooker.core.density import standard_normal
 from onlooker.fit.jumps import statistic as jumps
 from onlooker.fit.jumps import watch as jump_watch
+from onlooker.fit.jumps.judged import residuals_change
 from onlooker.fit.jumps.settings import JumpSettings
 from onlooker.fit.jumps.statistic import JumpTest, correlation_times, score_count
 from onlooker.fit.jumps.watch import JumpWatch
+from onlooker.fit.nearby import Nearby, Slope
+from onlooker.fit.ridge_frame import Frame
+from onlooker.fit.ridge_units import no_units
+from onlooker.fit.steepness import Steepness
 from onlooker.simulation.agents import record, running_pools, simulate
 from onlooker.simulation.reward import NoisyReward
 from onlooker.simulation.switching import Scheduled
@@ -264,3 +269,63 @@ def test_a_jump_is_detected_above_three_dimensions():
     found = watched(points, -(points - shift) + errors).jumps
     assert len(found) == 1
     assert 4000 < found[0].found < 4200
+
+
+def exact_fit(curvature=-1.0, growth=0.0, steepest=np.inf):
+    """∇R̂ = curvature · x in five dimensions, known within six standard deviations."""
+    affine = np.column_stack([curvature * np.eye(5), np.zeros(5)])
+    steep = Steepness(growth, affine, no_units(5), np.zeros(0), np.ones(5))
+    slope = Slope(no_units(5), affine, np.zeros(0), 1.0)
+    return Nearby(Frame(np.zeros(5), np.eye(5), np.eye(5), np.ones(5)), steep, (slope,), 6.0, steepest)
+
+
+def walking(rows, scale, seed=0):
+    """Points of learners who walk ``scale`` spreads out, and noisy gradients of −½|x|²."""
+    points, errors = noise(rows, 5, seed)
+    points = points + np.linspace(0, scale, rows)[:, None]
+    return points, -points + errors
+
+
+def test_a_full_fit_predicts_gradients_and_confirms_jumps():
+    points, gradients = walking(8000, 1.7)
+    held = np.arange(8000) // 20 % 5 == 0
+    changed = gradients + (np.arange(8000) >= 6000)[:, None] * np.eye(5)[1]
+
+    def jumps(slopes, judge):
+        watch = JumpWatch(5)
+        for first in range(0, 8000, 100):
+            some = slice(first, first + 100)
+            watch.update(points[some], slopes[some], judge, held[some])
+        return watch.jumps
+
+    assert jumps(gradients, exact_fit) == ()
+    (jump,) = jumps(changed, exact_fit)
+    assert abs(jump.at - 6000) < 50
+    assert 6000 < jump.found < 6500
+    # Without a fit yet, nothing is predicted; a fit that the jump does not contradict is believed.
+    assert jumps(changed, lambda: None) == ()
+    following = iter([exact_fit()] * 200)
+    assert jumps(changed, lambda: next(following)) == (jump,)
+
+
+def test_residuals_of_a_full_fit_change_only_where_the_reward_does():
+    points, gradients = walking(4000, 0.3)
+    changed = gradients + (np.arange(4000) >= 2000)[:, None] * np.eye(5)[1]
+    assert not residuals_change(points, gradients, 2000, exact_fit(), 1e-6)
+    assert residuals_change(points, changed, 2000, exact_fit(), 1e-6)
+    # A fit that errs by a slope of one follows the rows that it has seen: only unseen ones tell how it errs.
+    seen = (np.arange(4000) % 3 != 0) & (np.arange(4000) < 2000)
+    followed = gradients + ~seen[:, None] * np.eye(5)[1]
+    assert residuals_change(points, followed, 2000, exact_fit(), 1e-6)
+    assert not residuals_change(points, followed, 2000, exact_fit(), 1e-6, ~seen)
+    # Too few rows before: the watch is believed.
+    assert residuals_change(points, gradients, 20, exact_fit(), 1e-6)
+
+
+def test_residuals_count_by_their_steepness_and_steep_places_are_not_judged():
+    points = np.array([[0.0, 0, 0, 0, 0], [3.0, 0, 0, 0, 0], [0, 0, 7.0, 0, 0]])
+    fit = exact_fit(growth=0.5, steepest=1.0)
+    # s = |x|²/5 and ω = 1/(1 + s/2); the last two are too steep, or too far.
+    assert fit.weights(points, np.zeros_like(points)) == pytest.approx(1 / np.sqrt(1 + np.array([0, 0.9, 4.9])))
+    assert fit.explored(points).tolist() == [True, False, False]
+    assert exact_fit().explored(points).tolist() == [True, True, False]

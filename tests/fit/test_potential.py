@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import onlooker
+from onlooker.core.messages import Message
 from onlooker.fit import potential as fits
 from onlooker.fit.climb import climbed
 from onlooker.fit.cosine_potential import begin_cosine_potential
@@ -16,6 +17,7 @@ from onlooker.fit.sums import FitKind, KeptRows
 from onlooker.live.page.picture import curve_along, map_of, view_box
 from onlooker.reconstruction.report import write_report
 from onlooker.testing import FIT_CHECKS, BrokenError, FitCase, check_fit
+from tests.support.messages import codes
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,14 @@ def test_a_new_fit_serves_every_caller(monkeypatch, tmp_path):
     assert (map_.horizontal[column], map_.vertical[row]) == pytest.approx((1.0, 0.0), abs=0.1)
     assert curve.along[np.nanargmax(curve.values)] == pytest.approx(1.0, abs=0.1)
     assert (curve.errors > 0).all()
+
+
+def test_warnings_of_a_fit_are_the_result_s(monkeypatch):
+    monkeypatch.setattr(fits, "FITS", (BOWL, *fits.FITS))
+    monkeypatch.setattr(Bowl, "warnings", (Message("misfit-untested", "nothing tests the bowl."),))
+    with pytest.warns(onlooker.OnlookerWarning, match="nothing tests the bowl"):
+        result = onlooker.reconstruct(*bowl_rows(2000), chains=8)
+    assert "misfit-untested" in codes(result)
 
 
 def case_of(kind, dim=2):

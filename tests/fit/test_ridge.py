@@ -1,5 +1,7 @@
 """The fit above three dimensions: its algebra, what it finds, what it must not find, and its samples."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +13,18 @@ from onlooker.core.policies import spherical
 from onlooker.fit import fit as fit_potential
 from onlooker.fit import ridge_dictionary as dictionary
 from onlooker.fit.active_subspace import active_subspace
-from onlooker.fit.atoms import cluster
+from onlooker.fit.atoms import cluster, sharpness
 from onlooker.fit.coordinate_units import coordinate_units, passing
+from onlooker.fit.hmc import LOST, LOST_DEVIATIONS, State, _found_again
+from onlooker.fit.ridge_density import errors, log_density
 from onlooker.fit.ridge_frame import Rows, neighbours, robust_frame, significantly_alike, successive
 from onlooker.fit.ridge_sums import begin_ridge
 from onlooker.fit.ridge_system import Head, System, prior
 from onlooker.fit.ridge_units import Units, bends, gather, joined_units, predicted, values
 from onlooker.fit.sample import stein
+from onlooker.fit.stacking import stacked, stacked_losses
 from onlooker.fit.steepness import first_fit, growth
+from onlooker.fit.trained_units import Numbers, half_loss, trained
 from onlooker.fit.variable_projection import _envelope
 from onlooker.simulation.agents import simulate
 from onlooker.simulation.reward import NoisyReward
@@ -102,6 +108,53 @@ def test_the_gradient_of_variable_projection_is_that_of_its_loss():
     size = np.linalg.norm(half_loss(start, True))
     error = check_grad(half_loss, lambda flat, _: half_loss(flat, True), start, False, epsilon=3e-3)
     assert error < 5e-3 * size
+
+
+def test_trained_units_descend_the_loss_of_the_head():
+    generator = np.random.default_rng(5)
+    z, y = generator.standard_normal((2, 50, DIM)).astype(np.float32)
+    weights, precision = generator.uniform(0.2, 1, 50).astype(np.float32), np.exp(generator.standard_normal(DIM))
+    units, head = bends(generator.standard_normal((4, DIM + 1))), generator.standard_normal(4)
+    affine = generator.standard_normal((DIM, DIM + 1))
+    affine[:, :-1] += affine[:, :-1].T
+    numbers = units.directions, units.bends[:, -1], head, affine[:, :-1], affine[:, -1]
+    loss = half_loss(
+        Numbers(*(jnp.asarray(part, jnp.float32) for part in numbers)),
+        [jnp.asarray(part) for part in (z, y, weights)],
+        jnp.asarray(precision, jnp.float32),
+    )
+    squares = (y - predicted(affine, units, head, z)) ** 2 @ precision
+    assert float(loss) == pytest.approx(0.5 * (weights @ squares) / weights.sum(), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_trained_units_find_bends_along_many_directions():
+    generator = np.random.default_rng(6)
+    turns = 2 * np.linalg.qr(generator.standard_normal((8, 8)))[0]
+    z = generator.standard_normal((20_000, 8)).astype(np.float32)
+    y = (np.tanh(z @ turns.T) @ turns + 0.3 * generator.standard_normal(z.shape)).astype(np.float32)
+    rows = Rows(z, y, np.ones(len(z), np.float32))
+    units = trained(rows, np.ones(8), np.eye(8), np.zeros((8, 9)), 0)
+    _, head = dictionary.solve(gather(units, *rows), gather(units, *rows), units, np.ones(8))
+    left = y - predicted(head.affine, units, head.weights, z)
+    # The noise's variance is .09.
+    assert np.mean(left**2) < 0.1 < 0.1 * np.var(y)
+
+
+def test_shares_are_those_of_least_squares_that_add_up_to_one():
+    generator = np.random.default_rng(7)
+    left = generator.standard_normal((200, 30, 1)) + [0.3, 0.5, 1.0] * generator.standard_normal((200, 30, 3))
+    products = np.einsum("gni,gnj->gij", left, left)
+    shares = stacked(products)
+    total = products.sum(axis=0)
+    best = np.linalg.solve(total, np.ones(3))
+    assert shares == pytest.approx(best / best.sum(), abs=0.03)
+    assert stacked_losses(products, shares) == pytest.approx(((left @ shares) ** 2).sum(axis=1))
+    # A fit that is only worse has no share, and fits that nothing tells apart have about the same.
+    worse = np.concatenate([left[..., :1], 3 * left[..., :1]], axis=2)
+    assert stacked(np.einsum("gni,gnj->gij", worse, worse)).tolist() == [1, 0]
+    alike = generator.standard_normal((200, 30, 2))
+    assert stacked(np.einsum("gni,gnj->gij", alike, alike)) == pytest.approx([0.5, 0.5], abs=0.05)
 
 
 def test_sums_of_parts_are_the_sums_of_the_whole():
@@ -211,6 +264,14 @@ def test_atoms_are_directions_that_occur_again():
     assert cluster(chance / np.linalg.norm(chance, axis=1, keepdims=True)) is None
 
 
+def test_an_atom_turns_as_sharply_as_its_own_gradients_do():
+    generator = np.random.default_rng(8)
+    kinds, wanted = generator.integers(0, 3, 3000), np.array([0.3, 1.0, 4.0])
+    along = 2 * generator.standard_normal(3000) * np.array([1.0, 0.5, 1.0])[kinds]
+    slope = 3 - 2 * np.tanh(wanted[kinds] * along) + 0.01 * generator.standard_normal(3000)
+    assert sharpness(kinds, along, slope, 3) == pytest.approx(wanted, rel=0.05)
+
+
 def test_steep_rows_inform_without_ruling():
     """R = −½|x|² − ½ exp(3x₀): at the edge its slope is a thousand times the usual one."""
 
@@ -285,6 +346,42 @@ def test_chains_have_the_fitted_law_where_learners_were(bumps, found):
     colder = found.sample(chains=64, beta=2.0, seed=0, draws=200).samples.reshape(-1, 6)
     assert stein(lambda points: 2.0 * found.gradient(points), colder, None) < 0.1
     assert stein(found.gradient, colder, None) > 0.4
+
+
+def test_chains_meet_a_wall_where_the_fit_is_uncertain(found):
+    """log p = βR̂ − wall·max(0, error/limit − 1)², where R̂ and its error are those of the potential."""
+    heights = 2.0 * found.value(found.typical)
+    numbers = found._confined(2.0, np.full(len(heights), 1 / len(heights)), heights)
+    z = found._inside(np.concatenate([found.typical[:40], 6 * found.typical[:40]]))
+    points = z @ found.frame.backward.T + found.frame.centre
+    error = errors(numbers, z)
+    excess = np.maximum(error / float(numbers.limit) - 1, 0)
+    assert (excess[:40] == 0).mean() > 0.9 > 0.5 > (excess[40:] == 0).mean()
+    span = np.quantile(heights, 0.95) - np.quantile(heights, 0.05)
+    assert float(numbers.wall) == pytest.approx(max(2.0, span), rel=1e-4)
+    expected = 2.0 * found.value(points) - float(numbers.wall) * excess**2
+    got = np.asarray(jax.vmap(lambda place: log_density(numbers, place))(jnp.asarray(z, jnp.float32)))
+    assert got == pytest.approx(expected, rel=1e-3, abs=1e-2 * span)
+    # The terms that are kept of the posterior's variance are nearly all of it.
+    assert error == pytest.approx(found.error(points), rel=0.3)
+
+
+def test_chains_that_are_lost_continue_where_others_are():
+    lowest = LOST + LOST_DEVIATIONS * np.sqrt(DIM / 2)
+    heights = np.array([0.0, 1.0, 2.0, 1.0 - 0.9 * lowest, 1.0 - 1.2 * lowest, np.nan])
+    points = jnp.tile(jnp.arange(6.0)[:, None], (1, DIM))
+    state = State(points, jnp.arange(6.0), jnp.eye(DIM), jax.random.key(0))
+    again = _found_again(state, heights, np.random.default_rng(0))
+    assert np.asarray(again.points[:4]).tolist() == np.asarray(points[:4]).tolist()
+    assert set(np.asarray(again.points[4:, 0]).tolist()) <= {0.0, 1.0, 2.0, 3.0}
+    assert (again.step == again.points[:, 0]).all()
+
+
+def test_a_fit_that_nothing_tests_says_so(found):
+    assert found.found == "successive"
+    assert list(found.warnings) == []
+    (message,) = replace(found, found="none").warnings
+    assert message.code == "misfit-untested"
 
 
 @pytest.mark.slow

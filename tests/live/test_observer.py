@@ -219,6 +219,32 @@ def test_the_reward_in_more_than_three_dimensions():
     assert np.nanstd(found + 0.5 * (points[:200] ** 2).sum(axis=1)) < 0.1
 
 
+@pytest.mark.slow
+def test_learners_of_a_steep_reward_raise_no_alarm_and_a_jump_is_found():
+    """R = −½|x|² − ½ exp(2x₀) + cos(2w·x) in five dimensions, climbed by agents in turn; then its slope jumps."""
+    towards = np.array([0.0, 1, 1, 1, 0]) / np.sqrt(3)
+    generator, point = np.random.default_rng(0), None
+    live = onlooker.Observer(dim=5, forgetting="adaptive")
+    for step in range(1200):
+        if step % 60 == 0:
+            point = 1.5 * generator.standard_normal((25, 5))
+        slope = -point - 2 * np.sin(2 * point @ towards)[:, None] * towards
+        slope[:, 0] -= np.exp(np.minimum(2 * point[:, 0], 12))
+        if step >= 1000:
+            slope[:, 3] += 1.5
+        slope += generator.standard_normal(slope.shape)
+        live.learn_many(point, slope, agents=np.arange(25) + 100 * (step // 60))
+        point = point + 0.02 * np.clip(slope, -50, 50)
+        if step == 999:
+            assert live.jumps == []
+            fit = live.potential()
+            assert fit.directions >= 1
+            assert fit.found == "successive"
+    (jump,) = live.jumps
+    assert abs(jump.at - 25_000) <= 100
+    assert jump.found <= 25_500
+
+
 def test_bad_input_is_rejected_by_name():
     live = onlooker.Observer(dim=2)
     with pytest.raises(ValueError, match="points has 3 dimensions"):
