@@ -16,8 +16,9 @@ from onlooker.fit.active_subspace import active_subspace
 from onlooker.fit.atoms import cluster, sharpness
 from onlooker.fit.coordinate_units import coordinate_units, passing
 from onlooker.fit.hmc import LOST, LOST_DEVIATIONS, State, _found_again
-from onlooker.fit.ridge_density import errors, log_density
+from onlooker.fit.ridge_density import _sine, errors, log_density
 from onlooker.fit.ridge_frame import Rows, neighbours, robust_frame, significantly_alike, successive
+from onlooker.fit.ridge_potential import Member
 from onlooker.fit.ridge_sums import begin_ridge
 from onlooker.fit.ridge_system import Head, System, prior
 from onlooker.fit.ridge_units import Units, bends, gather, joined_units, predicted, values
@@ -348,8 +349,13 @@ def test_chains_have_the_fitted_law_where_learners_were(bumps, found):
     assert stein(found.gradient, colder, None) > 0.4
 
 
-def test_chains_meet_a_wall_where_the_fit_is_uncertain(found):
-    """log p = βR̂ − wall·max(0, error/limit − 1)², where R̂ and its error are those of the potential."""
+def test_chains_meet_a_wall_where_the_fit_is_uncertain(bumps, found):
+    """log p = βR̂ − wall·max(0, error/limit − 1)², where R̂ and its error are those of a mean of two candidates."""
+    rows, units = bumps[2], some_units(np.random.default_rng(9), 6)
+    frame, (member, *_) = found.frame, found.members
+    sums = gather(units, frame.points(rows.points), frame.gradients(rows.gradients), np.ones(len(rows.points)))
+    _, head = dictionary.solve(sums, sums, units, frame.precision)
+    found = replace(found, members=(member._replace(share=0.6), Member(units, head, sums, 0.4)))
     heights = 2.0 * found.value(found.typical)
     numbers = found._confined(2.0, np.full(len(heights), 1 / len(heights)), heights)
     z = found._inside(np.concatenate([found.typical[:40], 6 * found.typical[:40]]))
@@ -364,6 +370,11 @@ def test_chains_meet_a_wall_where_the_fit_is_uncertain(found):
     assert got == pytest.approx(expected, rel=1e-3, abs=1e-2 * span)
     # The terms that are kept of the posterior's variance are nearly all of it.
     assert error == pytest.approx(found.error(points), rel=0.3)
+
+
+def test_the_sine_of_chains_is_the_sine():
+    angles = np.linspace(-40, 40, 4001).astype(np.float32)
+    assert np.asarray(_sine(jnp.asarray(angles))) == pytest.approx(np.sin(angles.astype(float)), abs=2e-6)
 
 
 def test_chains_that_are_lost_continue_where_others_are():

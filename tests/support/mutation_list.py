@@ -1110,7 +1110,7 @@ MUTATIONS = (
         "onlooker/fit/ridge_density.py",
         "jnp.where(angle < -right, -half - angle, angle)",
         "angle",
-        ("fit/test_ridge.py::test_chains_meet_a_wall_where_the_fit_is_uncertain",),
+        ("fit/test_ridge.py::test_the_sine_of_chains_is_the_sine",),
     ),
     Mutation(
         "a fit that nothing tests is silent",
