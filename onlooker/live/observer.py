@@ -325,7 +325,7 @@ class Observer:
         self._counted += count
         usual = np.ones(count, bool) if self._limits is None else self._limits.hold(points, gradients)
         judge = None if self._kind.judge is None else self._judge
-        if shown(self._watch, points, gradients, usual, judge, held) and self.forgetting == ADAPTIVE:
+        if shown(self._watch, points, gradients, usual, judge, held, block.agents) and self.forgetting == ADAPTIVE:
             self._since = self._rows.taken - self._watch.jumps[-1].at
             self._rows.recent.cut(self._since)
             self._counted = self._since

@@ -12,7 +12,7 @@ from onlooker.core.density import standard_normal
 from onlooker.fit.jumps import statistic as jumps
 from onlooker.fit.jumps import watch as jump_watch
 from onlooker.fit.jumps.judged import residuals_change
-from onlooker.fit.jumps.settings import JumpSettings
+from onlooker.fit.jumps.settings import SETTINGS, JumpSettings
 from onlooker.fit.jumps.statistic import JumpTest, correlation_times, score_count
 from onlooker.fit.jumps.watch import JumpWatch
 from onlooker.fit.nearby import Nearby, Slope
@@ -22,6 +22,7 @@ from onlooker.fit.steepness import Steepness
 from onlooker.simulation.agents import record, running_pools, simulate
 from onlooker.simulation.reward import NoisyReward
 from onlooker.simulation.switching import Scheduled
+from onlooker.storage.trees import pack, unpack
 from tests.support.messages import codes
 
 KNOWN = np.ones(100_000, bool)
@@ -320,6 +321,47 @@ def test_residuals_of_a_full_fit_change_only_where_the_reward_does():
     assert not residuals_change(points, followed, 2000, exact_fit(), 1e-6, ~seen)
     # Too few rows before: the watch is believed.
     assert residuals_change(points, gradients, 20, exact_fit(), 1e-6)
+
+
+def test_one_agent_among_many_is_no_jump():
+    points, gradients = walking(4000, 0.3)
+    agents = np.arange(4000) // 50
+    odd = gradients + (agents == 40)[:, None] * 3 * np.eye(5)[1]
+    assert residuals_change(points, odd, 2000, exact_fit(), 1e-6)
+    assert not residuals_change(points, odd, 2000, exact_fit(), 1e-6, agents=agents)
+    changed = gradients + (agents >= 40)[:, None] * np.eye(5)[1]
+    assert residuals_change(points, changed, 2000, exact_fit(), 1e-6, agents=agents)
+    # Of a few agents each may be the one that tells.
+    assert residuals_change(points, odd, 2000, exact_fit(), 1e-6, agents=agents // 10)
+
+
+def test_a_full_fit_is_asked_again_as_more_rows_come(monkeypatch):
+    points, gradients = walking(8000, 0.3)
+    changed = gradients + (np.arange(8000) >= 6000)[:, None] * np.eye(5)[1]
+    held, asked = np.arange(8000) // 20 % 5 == 0, []
+
+    def watched_by(answers, rows=8000):
+        asked.clear()
+        monkeypatch.setattr(jump_watch, "residuals_change", lambda *rows, **more: (asked.append(rows), answers())[1])
+        watch = JumpWatch(5)
+        watch.update(points[:rows], changed[:rows], exact_fit, held[:rows])
+        return watch
+
+    alarm = watched_by(lambda: True).jumps[0]
+    later = watched_by(lambda: len(asked) == 3).jumps[0]
+    assert later.at == alarm.at
+    counts = np.array([len(rows[0]) for rows in asked]) - asked[0][2]
+    assert counts.tolist() == [alarm.found - alarm.at, *(np.ceil(1.5 * counts[:2])).astype(int)]
+    assert later.found == alarm.at + counts[2]
+    # A suspicion that is not confirmed in time is dropped, and rows are tested again.
+    never = watched_by(lambda: False, alarm.found + 1000)
+    assert never.jumps == ()
+    assert never.watching
+    assert np.diff([rows[2] for rows in asked]).max() > SETTINGS.asked_for
+    # A saved watch remembers what it suspects.
+    suspecting = watched_by(lambda: False, alarm.found + 10)
+    assert suspecting._suspect is not None
+    assert unpack(JumpWatch, pack(suspecting))._suspect == suspecting._suspect
 
 
 def test_residuals_count_by_their_steepness_and_steep_places_are_not_judged():

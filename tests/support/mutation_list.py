@@ -1129,8 +1129,8 @@ MUTATIONS = (
     Mutation(
         "a full fit is not asked whether a jump is one",
         "onlooker/fit/jumps/watch.py",
-        "if fit is None or not residuals_change(",
-        "if fit is None or residuals_change(",
+        "if fit is not None and residuals_change(",
+        "if fit is not None and not residuals_change(",
         ("fit/test_jumps.py::test_a_full_fit_predicts_gradients_and_confirms_jumps",),
     ),
     Mutation(
@@ -1167,5 +1167,26 @@ MUTATIONS = (
         "[*warnings, *potential.warnings, ",
         "[*warnings, ",
         ("fit/test_potential.py::test_warnings_of_a_fit_are_the_result_s",),
+    ),
+    Mutation(
+        "an odd agent makes a jump",
+        "onlooker/fit/jumps/judged.py",
+        "explored = explored & (agents[rows[1]] != loudest(",
+        "explored = explored & (agents[rows[1]] == loudest(",
+        ("fit/test_jumps.py::test_one_agent_among_many_is_no_jump",),
+    ),
+    Mutation(
+        "the loudest agent is the quietest",
+        "onlooker/fit/jumps/judged.py",
+        "names[np.argmax((sums**2).sum(axis=1))]",
+        "names[np.argmin((sums**2).sum(axis=1))]",
+        ("fit/test_jumps.py::test_one_agent_among_many_is_no_jump",),
+    ),
+    Mutation(
+        "a suspected jump is dropped at once",
+        "onlooker/fit/jumps/watch.py",
+        "self.seen - jump.found >= SETTINGS.asked_for",
+        "self.seen >= jump.found",
+        ("fit/test_jumps.py::test_a_full_fit_is_asked_again_as_more_rows_come",),
     ),
 )

@@ -1,7 +1,8 @@
 """Whether the residuals of a full fit change at a jump that the watch suspects.
 
 The watch's small fit can mistake new territory, or a steep place, for a change. A fit to all rows covers these places,
-so its residuals change only if the reward does.
+so its residuals change only if the reward does. One agent at a place that the fit knows badly can change them, too; if
+there are many, a change must therefore show without the agent that it shows in most.
 """
 
 import numpy as np
@@ -21,6 +22,7 @@ def residuals_change(
     fit: Field,
     false_alarms: float,
     unseen: np.ndarray | None = None,
+    agents: np.ndarray | None = None,
 ) -> bool:
     """Whether they do at row ``at`` of points and gradients (n, dim); True if too few rows before it are explored.
 
@@ -39,6 +41,8 @@ def residuals_change(
     unseen
         Which rows (n,) the fit was not fitted to: only these tell what its residuals are like before the jump; default:
         all.
+    agents
+        The agent (n,) of each row, if they are known.
     """
     most = SETTINGS.confirmed_by
     rows = slice(max(0, at - most), at), slice(at, at + most)
@@ -50,7 +54,17 @@ def residuals_change(
     known = before[2] if unseen is None else before[2] & unseen[rows[0]]
     if known.sum() < SETTINGS.confirmed_from:
         return True
+    left, places, latest, explored = before[1][known], *after
+    if agents is not None and len(np.unique(agents[rows[0]])) >= SETTINGS.many_agents:
+        explored = explored & (agents[rows[1]] != loudest(latest / left.std(axis=0), agents[rows[1]], explored))
     with one_thread():
-        left = before[1][known]
         test = JumpTest.against(before[0][known], left, gradients[rows[0]][known], false_alarms, left)
-        return test.update(*after) is not None
+        return test.update(places, latest, explored) is not None
+
+
+def loudest(residuals: np.ndarray, agents: np.ndarray, explored: np.ndarray) -> int:
+    """The agent whose explored residuals (n, dim) have the largest sum."""
+    names, owner = np.unique(agents, return_inverse=True)
+    sums = np.zeros((len(names), residuals.shape[1]))
+    np.add.at(sums, owner[explored], residuals[explored])
+    return int(names[np.argmax((sums**2).sum(axis=1))])

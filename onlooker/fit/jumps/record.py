@@ -28,7 +28,8 @@ def confirmed(jump: Jump, seen: Observations, fit: Field) -> bool:
     """Whether the residuals of the fit to the whole record change at a jump, too."""
     chance = SETTINGS.record_false_alarm / SETTINGS.confirmed_by
     nearby = getattr(fit, "nearby", None)
-    return residuals_change(seen.points, seen.gradients, jump.at, fit if nearby is None else nearby(), chance)
+    field = fit if nearby is None else nearby()
+    return residuals_change(seen.points, seen.gradients, jump.at, field, chance, agents=seen.agents)
 
 
 def given_row(jump: Jump, seen: Observations) -> int:

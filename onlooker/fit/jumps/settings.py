@@ -85,6 +85,13 @@ class JumpSettings:
         Number of rows before a jump, and number after it, on which the full fit must confirm it: eight windows.
     confirmed_from
         Number of explored rows before a jump below which the full fit cannot judge, and the jump is believed.
+    many_agents
+        Number of agents from which a jump must show without the agent that it shows in most.
+    asked_for
+        Number of rows after an alarm within which a full fit is asked again, as it has more rows since: a jump that is
+        just noticed has often too few to be confirmed.
+    asked_more
+        Growth of the number of rows since the jump after which it is asked again.
     """
 
     windows: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
@@ -118,6 +125,9 @@ class JumpSettings:
     record_false_alarm: float = 0.01
     confirmed_by: int = 1 << 13
     confirmed_from: int = 100
+    many_agents: int = 10
+    asked_for: int = 512
+    asked_more: float = 1.5
 
 
 SETTINGS = JumpSettings()

@@ -6,13 +6,14 @@ the watch starts again with them.
 
 If there is a fit to many more rows, it predicts gradients in place of the small fit, and its residuals on rows that it
 was not fitted to tell what chance does: learners come to places that it knows badly. After an alarm the fit is made
-anew, with the rows since, and the residuals of the new fit must change, too (`judged`).
+anew, with the rows since, and the residuals of the new fit must change, too (`judged`). If they do not, it is asked
+again as more rows come.
 """
 
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,23 @@ __all__ = ["JumpWatch", "as_detector", "shown"]
 
 # Makes a fit to the rows so far that are not held out; None if they are too few.
 Judge = Callable[[], Nearby | None]
+# Points, gradients, whether they are held out, and the agents.
+Rows = tuple[np.ndarray, ...]
+
+
+class Suspect(NamedTuple):
+    """A jump that a full fit has not confirmed yet.
+
+    Attributes
+    ----------
+    jump
+        The jump.
+    again
+        Number of observations at which the fit is asked again.
+    """
+
+    jump: Jump
+    again: int
 
 
 @dataclass
@@ -85,6 +103,7 @@ class JumpWatch:
     _recent: Recent = field(init=False)
     _expected: Parabola | CosinePotential | Nearby | None = field(default=None, init=False)
     _test: JumpTest | None = field(default=None, init=False)
+    _suspect: Suspect | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         check_whole(dim=self.dim)
@@ -100,6 +119,10 @@ class JumpWatch:
         return max(SETTINGS.fewest, SETTINGS.per_score * score_count(self.dim))
 
     @property
+    def _followed_chance(self) -> float:
+        return min(self.false_alarms, SETTINGS.followed_false_alarms)
+
+    @property
     def watching(self) -> bool:
         """Whether a jump would be detected now: there is a prediction, and most learners are where it is valid."""
         if self._test is None or self._expected is None:
@@ -108,7 +131,12 @@ class JumpWatch:
         return bool(self._expected.explored(lately).mean() > SETTINGS.lately_explored)
 
     def update(
-        self, points: np.ndarray, gradients: np.ndarray, judge: Judge | None = None, held: np.ndarray | None = None
+        self,
+        points: np.ndarray,
+        gradients: np.ndarray,
+        judge: Judge | None = None,
+        held: np.ndarray | bool = False,
+        agents: np.ndarray | int = -1,
     ) -> None:
         """Test the next points and gradients (n, dim), in the order in which they were observed.
 
@@ -123,6 +151,8 @@ class JumpWatch:
             No jump is detected while it returns None.
         held
             Which rows (n,) are held out of that fit.
+        agents
+            Number (n,) of each row's agent; −1 if unknown.
         """
         points, gradients = np.asarray(points), np.asarray(gradients)
         if points.ndim != 2 or points.shape != gradients.shape or points.shape[1] != self.dim:
@@ -134,9 +164,13 @@ class JumpWatch:
                 f"points or gradients contain a NaN, an infinity or a number beyond {LARGEST:g}; give them to "
                 "onlooker.observe first, which removes such rows."
             )
-        before = self.count
+        before, count = self.count, len(points)
+        rows = points, gradients, np.broadcast_to(held, count), np.broadcast_to(agents, count)
         with one_thread():
-            self._test_and_keep(points, gradients, judge, np.zeros(len(points), bool) if held is None else held)
+            if judge is None:
+                self._test_and_refit(rows)
+            else:
+                self._test_and_judge(rows, judge)
         self.jump_detected = self.count > before
 
     def learn(self, points: np.ndarray, gradients: np.ndarray) -> list[Jump]:
@@ -146,22 +180,54 @@ class JumpWatch:
         self.update(points, gradients)
         return list(self.jumps[len(self.jumps) - (self.count - before) :])
 
-    def _test_and_keep(self, points: np.ndarray, gradients: np.ndarray, judge: Judge | None, held: np.ndarray) -> None:
-        """Test and keep rows, as many at a time as come before the next alarm or the next small fit."""
-        while len(points):
-            count = min(len(points), self._renewal - self.since)
-            next_points, next_gradients = (part[:count].astype(float) for part in (points, gradients))
-            alarm = self._alarm(next_points, next_gradients)
-            taken = count if alarm is None else alarm + 1
-            self._keep(next_points[:taken], next_gradients[:taken], held[:taken])
-            later = 0 if alarm is not None else None
+    def _test_and_refit(self, rows: Rows) -> None:
+        """Test rows against small fits."""
+        while len(rows[0]):
+            alarm, rows = self._test_and_keep(rows, self._renewal - self.since)
+            later = 0 if alarm else None
             # The rows since a jump may be enough for the next small fit, which may raise an alarm of its own.
             while later is not None or self.since >= self._renewal:
-                if later is not None and not self._start_after_jump(later, judge):
-                    self._refit(judge, 0)
-                    break
-                later = self._refit(judge) if self.since >= self._renewal else None
-            points, gradients, held = points[taken:], gradients[taken:], held[taken:]
+                if later is not None:
+                    self._start_after(self._located(later))
+                later = self._refit() if self.since >= self._renewal else None
+
+    def _test_and_judge(self, rows: Rows, judge: Judge) -> None:
+        """Test rows against a full fit."""
+        while len(rows[0]):
+            due = self._renewal - self.since if self._suspect is None else self._suspect.again - self.seen
+            alarm, rows = self._test_and_keep(rows, due)
+            if alarm:
+                self._suspect = Suspect(self._located(0), self.seen)
+            if self._suspect is not None:
+                if self.seen >= self._suspect.again:
+                    self._ask(self._suspect.jump, judge)
+            elif self.since >= self._renewal:
+                self._follow(judge())
+
+    def _test_and_keep(self, rows: Rows, most: int) -> tuple[bool, Rows]:
+        """Test and keep rows until there is an alarm, or so many; whether there was one, and the other rows.
+
+        They are not tested while a jump is suspected.
+        """
+        points, gradients = (part[:most].astype(float) for part in rows[:2])
+        alarm = self._alarm(points, gradients) if self._suspect is None else None
+        taken = len(points) if alarm is None else alarm + 1
+        self._recent.add(*(part[:taken] for part in rows))
+        self.since += taken
+        self.seen += taken
+        return alarm is not None, tuple(part[taken:] for part in rows)
+
+    def _ask(self, jump: Jump, judge: Judge) -> None:
+        """Start again after a jump if a full fit confirms it; ask again later, or no more, if it does not."""
+        kept, fit, after = self._recent, judge(), self.seen - jump.at
+        rows = kept.points, kept.gradients, len(kept) - after
+        if fit is not None and residuals_change(*rows, fit, self._followed_chance, kept.held, kept.agents):
+            self._start_after(jump._replace(found=self.seen))
+        elif fit is None or self.seen - jump.found >= SETTINGS.asked_for:
+            self._suspect = None
+            self._follow(fit)
+        else:
+            self._suspect = Suspect(jump, jump.at + int(np.ceil(after * SETTINGS.asked_more)))
 
     def _alarm(self, points: np.ndarray, gradients: np.ndarray) -> int | None:
         """Index of the row that raises an alarm, or None."""
@@ -170,41 +236,24 @@ class JumpWatch:
         residuals = residuals_of(self._expected, points, gradients)
         return self._test.update(points, residuals, self._expected.explored(points))
 
-    def _keep(self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray) -> None:
-        self._recent.add(points, gradients, held)
-        self.since += len(points)
-        self.seen += len(points)
-
-    def _start_after_jump(self, later: int, judge: Judge | None) -> bool:
-        """Record a jump whose alarm was raised ``later`` rows ago, and start again with the rows since the jump.
-
-        Returns False, and does nothing, if the judge's fit has no jump there.
-        """
+    def _located(self, later: int) -> Jump:
+        """The jump whose alarm was raised ``later`` rows ago."""
         assert self._test is not None
         after, statistic = self._test.locate()
-        after += later
-        if judge is not None:
-            rows, fit, at = self._recent, judge(), len(self._recent) - after
-            if fit is None or not residuals_change(rows.points, rows.gradients, at, fit, self.false_alarms, rows.held):
-                return False
-        jump = Jump(self.seen - after, self.seen, statistic, self._test.threshold)
+        return Jump(self.seen - after - later, self.seen, statistic, self._test.threshold)
+
+    def _start_after(self, jump: Jump) -> None:
+        """Record a jump, and start again with the rows since."""
         self.jumps = (*self.jumps, jump)[-SETTINGS.remembered :]
         self.count += 1
-        self._recent.cut(after)
-        self.since, self._renewal = after, self._fewest
-        self._expected = self._test = None
-        return True
+        self.since, self._renewal = self.seen - jump.at, self._fewest
+        self._recent.cut(self.since)
+        self._expected = self._test = self._suspect = None
 
-    def _refit(self, judge: Judge | None, most_tested: int = SETTINGS.windows[-1]) -> int | None:
-        """Refit to all kept rows except the last and test those; return the number of rows since an alarm, or None.
-
-        With a judge, its fit takes the place of a small one, and no rows are tested again.
-        """
-        if judge is not None:
-            self._follow(judge())
-            return None
+    def _refit(self) -> int | None:
+        """Refit to all kept rows except the last and test those; return the number of rows since an alarm, or None."""
         self._renewal = min(2 * self.since, self.since + SETTINGS.longest_interval)
-        last = min(most_tested, len(self._recent) // SETTINGS.tested_share)
+        last = min(SETTINGS.windows[-1], len(self._recent) // SETTINGS.tested_share)
         first = len(self._recent) - last
         count = self._enough(self._recent.points[:first])
         if count is None:
@@ -232,8 +281,8 @@ class JumpWatch:
             return
         points, gradients = points[unseen], gradients[unseen]
         residuals = residuals_of(fit, points, gradients)
-        chance = min(self.false_alarms, SETTINGS.followed_false_alarms)
-        self._expected, self._test = fit, JumpTest.against(points, residuals, gradients, chance, residuals)
+        self._expected = fit
+        self._test = JumpTest.against(points, residuals, gradients, self._followed_chance, residuals)
         self._renewal = min(2 * self.since, self.since + SETTINGS.longest_interval)
 
     def _enough(self, points: np.ndarray) -> int | None:
@@ -268,16 +317,18 @@ def shown(
     gradients: np.ndarray,
     usual: np.ndarray,
     judge: Judge | None = None,
-    held: np.ndarray | None = None,
+    held: np.ndarray | bool = False,
+    agents: np.ndarray | int = -1,
 ) -> bool:
     """Show a detector the rows (n, dim) that are ``usual`` (n,); return whether it detects a jump.
 
     The other rows are of learners that ran away; they still count in the dates of jumps. Only a `JumpWatch` asks the
-    judge and is told which rows are ``held`` out (see `JumpWatch.update`).
+    judge and is told which rows are ``held`` out, and of which ``agents`` (see `JumpWatch.update`).
     """
     if usual.any():
         if isinstance(detector, JumpWatch):
-            detector.update(points[usual], gradients[usual], judge, None if held is None else held[usual])
+            more = (np.broadcast_to(part, len(usual))[usual] for part in (held, agents))
+            detector.update(points[usual], gradients[usual], judge, *more)
         else:
             detector.update(points[usual], gradients[usual])
     detector.seen += int(np.count_nonzero(~usual))
