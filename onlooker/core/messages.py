@@ -30,6 +30,9 @@ CODES: Mapping[str, bool] = {
     "sign-mixed": True,
     "sign-doubtful": True,
     "agents-few": True,
+    "gradients-clipped": True,
+    "loss-scaled": True,
+    "decay-added": False,
     # Logs and recorders.
     "shards-torn": False,
     "log-thinned": False,
@@ -40,6 +43,9 @@ CODES: Mapping[str, bool] = {
     # The fit and its samples.
     "reward-span": False,
     "misfit-untested": False,
+    "misfit": True,
+    "field-turns": True,
+    "agents-disagree": True,
     "unexplored": True,
     "samples-not-converged": True,
     "samples-coarse": True,

@@ -88,12 +88,17 @@ class Rows(NamedTuple):
 
 
 def sampled(
-    points: np.ndarray, gradients: np.ndarray, held: np.ndarray, agents: np.ndarray | None, seed: int
+    points: np.ndarray,
+    gradients: np.ndarray,
+    held: np.ndarray,
+    agents: np.ndarray | None,
+    seed: int,
+    most: int = MOST_ROWS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """At most about MOST_ROWS rows: whole agents, or stretches."""
-    if len(points) <= MOST_ROWS:
+    """At most about so many rows: whole agents, or stretches."""
+    if len(points) <= most:
         return points, gradients, held, agents
-    share = MOST_ROWS / len(points)
+    share = most / len(points)
     owners = None if agents is None else np.unique(agents, return_inverse=True)[1]
     if owners is None or owners.max() < MANY_AGENTS:
         owners = np.arange(len(points)) * STRETCHES // len(points)
@@ -129,9 +134,12 @@ def significantly_alike(gradients: np.ndarray, pairs: Pairs | None) -> bool:
     """Whether gradients of pairs are positively correlated: learners at rest or at large steps have the opposite."""
     if pairs is None or len(pairs[0]) < 100:
         return False
-    spread = np.maximum(np.median(np.abs(gradients - np.median(gradients, axis=0)), axis=0), 1e-300)
+    away = gradients - np.median(gradients, axis=0)
+    spread = np.median(np.abs(away), axis=0)
+    # A coordinate that most gradients leave alone, such as that of a rare feature, tells nothing.
+    known = spread > 0
     # Bounded, so that a few steep rows do not decide.
-    bounded = np.clip((gradients - np.median(gradients, axis=0)) / spread, -3, 3)
+    bounded = np.clip(away[:, known] / spread[known], -3, 3)
     products = (bounded[pairs[0]] * bounded[pairs[1]]).sum(axis=1)
     return bool(products.mean() > ALIKE * products.std() / np.sqrt(len(products)))
 

@@ -10,6 +10,7 @@ from onlooker.core.messages import Message
 from onlooker.data.buffer import Recent
 from onlooker.data.observations import Observations
 from onlooker.data.quality import Limits, inspect, usual_limits
+from onlooker.data.updates import about_updates
 from onlooker.fit.potential import Potential, begin
 from onlooker.fit.sums import Sums
 from onlooker.live.rows import split
@@ -106,8 +107,10 @@ class View(NamedTuple):
         said
             Codes of warnings that are not raised again when its samples are drawn.
         """
-        seen = Observations(self.recent.points, self.recent.gradients, None, None, self.rejected, ())
+        recent = self.recent
+        seen = Observations(recent.points, recent.gradients, recent.known_agents(), None, self.rejected, ())
         checked, warnings = inspect(seen)
-        result = from_potential(fit, checked, [*warnings, *self.warnings], options, 0.0)
-        found = result.found._replace(diagnostics={**result.found.diagnostics, **self.counts})
+        numbers, updates = about_updates(checked)
+        result = from_potential(fit, checked, [*warnings, *updates, *self.warnings], options, 0.0)
+        found = result.found._replace(diagnostics={**result.found.diagnostics, **numbers, **self.counts})
         return replace(result, found=found, draws=replace(result.draws, said=said))

@@ -7,6 +7,7 @@ import numpy as np
 from onlooker.core.messages import Message
 from onlooker.data.observations import Observations
 from onlooker.data.splits import held_out
+from onlooker.fit.assumptions import about_assumptions, examined
 from onlooker.fit.potential import Potential, fit
 from onlooker.reconstruction.draws import Draws, Findings, Law
 from onlooker.reconstruction.options import Options, some_of
@@ -35,6 +36,7 @@ def from_potential(
     sample = seen.points[np.random.default_rng(options.seed).integers(0, len(seen), LOOKED_AT)]
     low, high = np.quantile(potential.value(sample), [0.05, 0.95])
     span = float(high - low)
+    assumptions = examined(seen.points, seen.gradients, seen.agents, potential, options.seed)
     diagnostics = {
         "observations": len(seen),
         "rejected": seen.rejected,
@@ -42,6 +44,7 @@ def from_potential(
         "held_out_error": potential.held_out_error,
         "quadratic_error": potential.quadratic_error,
         "reward_span": span,
+        **assumptions.numbers,
         "fit_seconds": fit_seconds,
         **potential.settings,
         **options.about,
@@ -50,7 +53,10 @@ def from_potential(
     return Reconstruction(
         "potential",
         potential,
-        Findings(diagnostics, [*warnings, *potential.warnings, *_about_span(span, options.beta)]),
+        Findings(
+            diagnostics,
+            [*warnings, *potential.warnings, *about_assumptions(assumptions), *_about_span(span, options.beta)],
+        ),
         Draws(law),
         some_of(seen, options.seed),
         options.coordinates,

@@ -13,6 +13,7 @@ from onlooker.core.messages import Message
 from onlooker.data.log.reader import Log
 from onlooker.data.observations import Observations
 from onlooker.data.quality import inspect
+from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.expected import fit_expected
 from onlooker.fit.jumps.record import given_row, jumps_in
 from onlooker.fit.jumps.statistic import correlation_times
@@ -72,7 +73,9 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
         checked, more = inspect(seen)
     except ValueError as error:
         return Inspection(False, "none", str(error), numbers, occupancy, warnings)
-    warnings += more
+    rule, updates = about_updates(checked)
+    numbers |= rule
+    warnings += [*more, *updates]
     if jumps := jumps_in(checked):
         row = given_row(jumps[-1], checked)
         text = (

@@ -12,11 +12,13 @@ from onlooker.data.log.reader import Log, open_log
 from onlooker.data.observations import Observations, observe
 from onlooker.data.optimizer import Optimizer
 from onlooker.data.quality import inspect
+from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.record import about_jumps, confirmed, jumps_in
 from onlooker.fit.potential import Potential
 from onlooker.reconstruction.by_potential import by_potential
 from onlooker.reconstruction.by_replay import by_replay
 from onlooker.reconstruction.by_single_kernel import by_single_kernel
+from onlooker.reconstruction.draws import Findings
 from onlooker.reconstruction.options import Options
 from onlooker.reconstruction.result import Reconstruction
 
@@ -159,8 +161,10 @@ def _reconstructed(seen: Observations, method: str, options: Options) -> Reconst
         checked = _folded(checked, coordinates)
     if len(checked) < FEWEST:
         raise ValueError(f"points has {len(checked)} distinct observations; a reconstruction needs at least {FEWEST}.")
-    warnings = [*seen.warnings, *warnings]
-    jumps = jumps_in(checked)
+    numbers, updates = about_updates(checked)
+    warnings = [*seen.warnings, *warnings, *updates]
+    # A loss scale that changes looks like a jump of the reward.
+    jumps = [] if any(message.code == "loss-scaled" for message in updates) else jumps_in(checked)
     if method not in ("auto", "potential"):
         warnings += about_jumps(jumps, checked, len(seen))
         return (
@@ -174,7 +178,7 @@ def _reconstructed(seen: Observations, method: str, options: Options) -> Reconst
         result = _or_replay(potential, result, checked, warnings, options)
     found = result.found
     warnings = [*found.warnings, *about_jumps(jumps, checked, len(seen))]
-    return replace(result, found=found._replace(warnings=warnings))
+    return replace(result, found=Findings({**found.diagnostics, **numbers}, warnings))
 
 
 def _folded(seen: Observations, coordinates: Coordinates) -> Observations:
