@@ -3,6 +3,8 @@
 A reward Σ f(aᵢ·x) seen one term at a time shows each aᵢ as the direction of many gradients. Found by clustering
 directions, largest gradients first, until no cluster is new. An atom's gradients have hardly any noise: how sharply its
 unit turns is read off them. The units' thresholds are at zero, and their weights are shrunk to a common mean.
+
+If there are too many terms for any to occur again, some of the gradients' own directions stand for all of them.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ from onlooker.fit.ridge_units import Units, predicted
 if TYPE_CHECKING:
     from onlooker.fit.ridge_candidates import Candidate
 
-__all__ = ["cluster", "find_atoms"]
+__all__ = ["FEWEST_DIMENSIONS", "cluster", "drawn_atoms", "find_atoms", "sharpness"]
 
 # Chance makes twins in fewer dimensions.
 FEWEST_DIMENSIONS = 8
@@ -28,6 +30,8 @@ SAME, OTHER, TWIN, CLOSE = 0.98, 0.95, 0.97, 0.99
 MEMBERS, PASSES, MOST = 4, 12, 1024
 # Sharpness of an atom's unit, in standard deviations of its coordinate: from almost linear to a step, in ratios of 1.4.
 SHARPNESS = tuple(np.geomspace(0.06, 12, 17).tolist())
+# Number of gradients whose directions stand for all, and how sharply their units turn.
+DRAWN, DRAWN_SHARPNESS = 512, 2.0
 
 
 def find_atoms(frame: Frame, rows: Rows, best: "Candidate", points: np.ndarray, seed: int) -> Units | None:
@@ -35,10 +39,7 @@ def find_atoms(frame: Frame, rows: Rows, best: "Candidate", points: np.ndarray, 
     dim = points.shape[1]
     if dim < FEWEST_DIMENSIONS or len(rows.z) < 10 * AT_ONCE:
         return None
-    # Less the units on coordinates only: the quadratic would blur small rows.
-    nothing = np.zeros((dim, dim + 1))
-    left = rows.y - predicted(nothing, best.units, best.head.weights, rows.z)
-    gradients = left @ frame.forward.astype(np.float32)
+    gradients = _without_units(frame, rows, best)
     size = np.maximum(np.linalg.norm(gradients, axis=1), 1e-30)
     few = np.random.default_rng(seed).permutation(len(gradients))[:LOOKED_AT]
     few = few[np.argsort(-size[few])]
@@ -54,9 +55,29 @@ def find_atoms(frame: Frame, rows: Rows, best: "Candidate", points: np.ndarray, 
     kept, owner[own] = np.unique(owner[own], return_inverse=True)
     atoms = atoms[kept].astype(float)
     along, slope = ((part[own] * atoms[owner[own]]).sum(axis=1) for part in (points, gradients))
-    turns = atoms * sharpness(owner[own], along, slope, len(atoms))[:, None]
+    return _units(frame, atoms * sharpness(owner[own], along, slope, len(atoms))[:, None])
+
+
+def drawn_atoms(frame: Frame, rows: Rows, best: "Candidate", points: np.ndarray, seed: int) -> Units:
+    """Units on the directions of some gradients."""
+    gradients = _without_units(frame, rows, best)
+    few = np.random.default_rng(seed).permutation(len(gradients))[:DRAWN]
+    atoms = gradients[few] / np.maximum(np.linalg.norm(gradients[few], axis=1, keepdims=True), 1e-30)
+    along = points[:: max(1, len(points) // AT_ONCE)] @ atoms.T
+    return _units(frame, atoms * (DRAWN_SHARPNESS / np.maximum(along.std(axis=0), 1e-30))[:, None])
+
+
+def _without_units(frame: Frame, rows: Rows, best: "Candidate") -> np.ndarray:
+    """Raw gradients (n, dim) less the units on coordinates only: the quadratic would blur small rows."""
+    nothing = np.zeros((rows.y.shape[1], rows.y.shape[1] + 1))
+    left = rows.y - predicted(nothing, best.units, best.head.weights, rows.z)
+    return left @ frame.forward.astype(np.float32)
+
+
+def _units(frame: Frame, turns: np.ndarray) -> Units:
+    """Units log cosh(w·x) on raw directions (k, dim), their weights shrunk to a common mean."""
     bends = np.column_stack([turns @ frame.backward, turns @ frame.centre])
-    return Units(bends, np.zeros((0, dim + 1)), np.zeros(len(bends), int), np.ones(1, bool))
+    return Units(bends, np.zeros((0, turns.shape[1] + 1)), np.zeros(len(bends), int), np.ones(1, bool))
 
 
 def sharpness(owner: np.ndarray, along: np.ndarray, slope: np.ndarray, count: int) -> np.ndarray:

@@ -2,9 +2,9 @@
 
     x′ = x + εM p,  p′ = p + ε∇log p(x),  accepted with probability min(1, exp(−ΔH)).
 
-The metric is the covariance of the chains themselves, the step is adapted to an acceptance of .8, and the number of
-steps of a trajectory is random, so that periodic orbits are left. Since the log density is a function of numbers that
-are passed as arguments, all potentials of one shape share one compilation.
+The metric is the covariance of all chains over half a round, the step is adapted to an acceptance of .8, and the number
+of steps of a trajectory is random, so that periodic orbits are left. The log density is a function of numbers that are
+passed as arguments: all potentials of one shape share one compilation.
 
 While chains warm up, each has a step of its own, because some start where the density is far steeper than where they
 end. Those that stay where it is lower than elsewhere by a factor without any share of the mass begin again elsewhere.
@@ -55,10 +55,11 @@ def hamiltonian_chains(
     steps = jnp.full(chains, 0.3, jnp.float32)
     state = State(points, steps, jnp.eye(dim, dtype=jnp.float32), jax.random.key(seed))
     for turn in range(ROUNDS):
-        state, _, heights = _advance(log_density, numbers, state, jnp.float32(1))
+        state, drawn, heights = _advance(log_density, numbers, state, jnp.float32(1))
         state = _found_again(state, np.asarray(heights, float), generator)
         if turn < ROUNDS - 1:
-            state = state._replace(root=_root(state.points))
+            # The later half of the round: in many dimensions the chains alone are too few for a covariance.
+            state = state._replace(root=_root(drawn[ROUND // 2 :].reshape(-1, dim), chains))
     held = [state._replace(step=jnp.full(chains, jnp.median(state.step)))]
 
     def more() -> np.ndarray:
@@ -82,7 +83,8 @@ def _found_again(state: State, heights: np.ndarray, generator: np.random.Generat
     return state._replace(points=state.points[chosen], step=state.step[chosen])
 
 
-def _root(points: Array) -> Array:
+def _root(points: Array, chains: int) -> Array:
+    """The root of the covariance of points (n, dim), shrunk as if they were so many chains."""
     count = points.shape[0]
     # Chains that are still far away must not stretch the metric.
     middle = jnp.median(points, axis=0)
@@ -91,7 +93,7 @@ def _root(points: Array) -> Array:
     away = away * jnp.minimum(1.0, 3 * jnp.median(distance) / jnp.maximum(distance, 1e-12))[:, None]
     covariance = away.T @ away / count
     scale = jnp.mean(jnp.diag(covariance))
-    shrunk = (count * covariance + SHRUNK * scale * jnp.eye(points.shape[1], dtype=points.dtype)) / (count + SHRUNK)
+    shrunk = (chains * covariance + SHRUNK * scale * jnp.eye(points.shape[1], dtype=points.dtype)) / (chains + SHRUNK)
     return jnp.linalg.cholesky(shrunk)
 
 

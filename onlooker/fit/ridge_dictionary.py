@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onlooker.fit.active_subspace import Active, pursue
-from onlooker.fit.atoms import find_atoms
+from onlooker.fit.atoms import FEWEST_DIMENSIONS, drawn_atoms, find_atoms
 from onlooker.fit.coordinate_units import coordinate_units, passing
 from onlooker.fit.random_cosines import LEAST_RATE, Metric, cosines, metrics
 from onlooker.fit.ridge_candidates import Candidate, Sample, best_of, significantly
@@ -153,6 +153,10 @@ class Search:
             self.general = self.wavy(base, few=True)
         elif start is quadratic and (better := self.with_coordinates(best)) is not best:
             self.nested.append(better)
+        elif not atoms and best.units.number and self.dim >= FEWEST_DIMENSIONS:
+            drawn = drawn_atoms(self.sample.frame, self.rows, owned, self.sample.points, self.sample.seed)
+            found = self.sample.candidate(joined_units(drawn, best.units))
+            self.nested += [found] if found.better(best, SURE) else []
         return self.kept()
 
     def lacking(self, best: Candidate, base: Candidate) -> bool:

@@ -13,7 +13,7 @@ from onlooker.core.policies import spherical
 from onlooker.fit import fit as fit_potential
 from onlooker.fit import ridge_dictionary as dictionary
 from onlooker.fit.active_subspace import active_subspace
-from onlooker.fit.atoms import cluster, sharpness
+from onlooker.fit.atoms import cluster, drawn_atoms, sharpness
 from onlooker.fit.coordinate_units import coordinate_units, passing
 from onlooker.fit.hmc import LOST, LOST_DEVIATIONS, State, _found_again
 from onlooker.fit.ridge_density import _sine, errors, log_density
@@ -271,6 +271,36 @@ def test_an_atom_turns_as_sharply_as_its_own_gradients_do():
     along = 2 * generator.standard_normal(3000) * np.array([1.0, 0.5, 1.0])[kinds]
     slope = 3 - 2 * np.tanh(wanted[kinds] * along) + 0.01 * generator.standard_normal(3000)
     assert sharpness(kinds, along, slope, 3) == pytest.approx(wanted, rel=0.05)
+
+
+def test_gradients_own_directions_stand_for_terms_too_many_to_occur_again():
+    """R = −Σ log cosh(aₖ·x), one term at a time: units on some of the aₖ, in raw coordinates whatever the frame."""
+    generator = np.random.default_rng(10)
+    points = generator.standard_normal((2000, 12)) * np.linspace(0.5, 2, 12)
+    atoms = generator.standard_normal((2000, 12))
+    gradients = -atoms * np.tanh((atoms * points).sum(axis=1))[:, None]
+    frame = robust_frame(points, gradients, np.ones(2000), None)
+    z, weights = frame.points(points), np.ones(2000, np.float32)
+    rows = Rows(z, frame.gradients(gradients), weights)
+    nothing = dictionary.no_units(12)
+    best = dictionary.Candidate(nothing, Head(np.zeros((12, 13)), np.zeros(0), np.zeros(0), 0.0, 0.0), np.zeros(1))
+    units = drawn_atoms(frame, rows, best, points, 0)
+    raw = units.directions @ frame.forward
+    raw /= np.linalg.norm(raw, axis=1, keepdims=True)
+    known = atoms / np.linalg.norm(atoms, axis=1, keepdims=True)
+    assert np.abs(raw @ known.T).max(axis=1).min() > 0.999
+    # They turn at zero of the raw coordinates, twice within a standard deviation.
+    turn = points @ frame.forward.T @ units.directions.T - frame.centre @ frame.forward.T @ units.directions.T
+    assert (turn + units.bends[:, -1]).std(axis=0) == pytest.approx(np.full(units.number, 2.0), rel=0.1)
+    origin = -frame.centre @ frame.forward.T @ units.directions.T + units.bends[:, -1]
+    assert origin == pytest.approx(np.zeros(units.number), abs=1e-4)
+
+
+def test_coordinates_that_hardly_any_gradient_moves_are_passed_over():
+    points, gradients, agents = walks(lambda x: -x, agents=2000, steps=3)
+    rare = np.where(np.arange(len(points)) % 50 == 0, 1.0, 0.0)
+    more = np.column_stack([gradients, rare]).astype(np.float32)
+    assert significantly_alike(more, successive(agents))
 
 
 def test_steep_rows_inform_without_ruling():

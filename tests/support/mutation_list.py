@@ -1273,4 +1273,18 @@ MUTATIONS = (
         "",
         ("fit/test_assumptions.py::test_a_record_that_no_reward_explains_is_not_trusted",),
     ),
+    Mutation(
+        "drawn atoms turn in white coordinates",
+        "onlooker/fit/atoms.py",
+        "bends = np.column_stack([turns @ frame.backward, turns @ frame.centre])",
+        "bends = np.column_stack([turns @ frame.backward, 0 * turns @ frame.centre])",
+        ("fit/test_ridge.py::test_gradients_own_directions_stand_for_terms_too_many_to_occur_again",),
+    ),
+    Mutation(
+        "a rare feature makes gradients unlike",
+        "onlooker/fit/ridge_frame.py",
+        "known = spread > 0",
+        "known = spread >= 0",
+        ("fit/test_ridge.py::test_coordinates_that_hardly_any_gradient_moves_are_passed_over",),
+    ),
 )
