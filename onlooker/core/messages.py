@@ -46,6 +46,7 @@ CODES: Mapping[str, bool] = {
     "misfit": True,
     "field-turns": True,
     "agents-disagree": True,
+    "errors-wide": True,
     "unexplored": True,
     "samples-not-converged": True,
     "samples-coarse": True,

@@ -19,6 +19,8 @@ __all__ = ["by_potential", "from_potential"]
 LEAST_SPAN, MOST_SPAN = 0.5, 50.0
 # Number of rows from which the span of R̂ is computed: its quantiles are then accurate to about a hundredth.
 LOOKED_AT = 5000
+# Number of rows over which error bars are compared with R̂'s own spread.
+BARS = 500
 
 
 def by_potential(seen: Observations, warnings: list[Message], options: Options) -> tuple[Potential, Reconstruction]:
@@ -55,12 +57,33 @@ def from_potential(
         potential,
         Findings(
             diagnostics,
-            [*warnings, *potential.warnings, *about_assumptions(assumptions), *_about_span(span, options.beta)],
+            [
+                *warnings,
+                *potential.warnings,
+                *about_assumptions(assumptions),
+                *_about_errors(potential, sample),
+                *_about_span(span, options.beta),
+            ],
         ),
         Draws(law),
         some_of(seen, options.seed),
         options.coordinates,
     )
+
+
+def _about_errors(potential: Potential, sample: np.ndarray) -> list[Message]:
+    """A warning if error bars are wider than R̂ varies over a sample of the points (n, dim)."""
+    if not potential.has_error:
+        return []
+    few = sample[:BARS]
+    error, spread = float(np.median(potential.error(few))), float(potential.value(few).std())
+    if error <= spread:
+        return []
+    text = (
+        f"the error bars of R̂ ({error:.3g}, their median over the data) are wider than R̂ varies there ({spread:.3g}): "
+        "the record does not say what learners maximise. Watch more of them, or for longer."
+    )
+    return [Message("errors-wide", text, {"error": error, "spread": spread})]
 
 
 def _about_span(span: float, beta: float) -> list[Message]:

@@ -174,13 +174,13 @@ def _warn_about(numbers: dict[str, float], potential: Potential) -> list[Message
     if numbers["unresolved_share"] > LARGEST_MISMATCH:
         text = (
             f"{numbers['unresolved_share']:.0%} of the samples are from cells too coarse for exp(βR̂), which is "
-            "thinner than they can show: trust R̂, and the samples' place but not their width."
+            "thinner than they can show: their place is that of exp(βR̂), but not their width."
         )
         warnings.append(Message("samples-coarse", text, {"unresolved_share": numbers["unresolved_share"]}))
     if numbers["sampling_mismatch"] > LARGEST_MISMATCH:
         text = (
             f"samples and R̂ disagree by {numbers['sampling_mismatch']:.2f} (self-check, at most "
-            f"{LARGEST_MISMATCH}): trust R̂, not the samples."
+            f"{LARGEST_MISMATCH}): they are not draws of exp(βR̂). Whether R̂ is right, its error bars say."
         )
         warnings.append(Message("samples-mismatch", text, {"sampling_mismatch": numbers["sampling_mismatch"]}))
     return warnings

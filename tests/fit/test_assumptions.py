@@ -126,3 +126,11 @@ def test_a_record_that_no_reward_explains_is_not_trusted():
     honest = onlooker.reconstruct(*walks(bowl)[:2], agents=agents)
     assert honest.warnings == []
     assert abs(honest.diagnostics["unexplained_share"]) < 0.05
+
+
+def test_error_bars_wider_than_the_reward_say_that_nothing_is_known():
+    points, gradients, agents = walks(lambda point, _: 0 * point, agents=20, seed=4)
+    with pytest.warns(onlooker.OnlookerWarning, match="wider than R̂ varies"):
+        result = onlooker.reconstruct(points, gradients, agents=agents)
+    assert "errors-wide" in codes(result)
+    assert not result.trusted
