@@ -167,13 +167,6 @@ class System:
         found += weights @ (sums.products * (turned @ self.units.directions.T)) @ weights
         return float(found / max(sums.points[-1, -1], 1e-300) / self.dim)
 
-    def by_chance(self, one: "Head", other: "Head", held: Moments, precision: np.ndarray) -> float:
-        """Standard error of the difference of two heads' errors: 2(E|Δ|²·E|r|²/n)^½ of the held-out rows."""
-        silent = held._replace(**{name: 0 * getattr(held, name) for name in ("across", "gradients", "towards")})
-        apart = self.error(one.affine - other.affine, one.weights - other.weights, silent, precision)
-        rows = max(held.points[-1, -1], 1e-300) * self.dim
-        return 2 * float(np.sqrt(max(apart, 0) * max(other.error, 0) / rows))
-
 
 def prior(units: Units, precisions: np.ndarray) -> np.ndarray:
     """Prior precision matrix of the units' weights."""
@@ -218,18 +211,13 @@ def solve(
     wavy = len(units.waves) > 0
     if wavy:
         best = _climbed(solved, best, units.groups[-1])
-    tried = [best]
     for penalty in QUADRATIC[1:]:
         again = wavy or not units.number
-        tried.append(solved(penalty, best.precisions if again else _marginal(system, penalty, best.precisions)))
-        best = min(tried, key=lambda head: head.error)
-        if penalty >= 1 and tried[-1].error > best.error * (1 + 1e-6) and not units.pooled.any():
+        found = solved(penalty, best.precisions if again else _marginal(system, penalty, best.precisions))
+        if found.error < best.error:
+            best = found
+        elif penalty >= 1 and found.error > best.error * (1 + 1e-6):
             break
-    if units.pooled.any():
-        # Terms that saturate, not a quadratic, are to continue R beyond the data, if held-out rows allow it.
-        best = next(
-            head for head in reversed(tried) if head.error - best.error <= system.by_chance(head, best, held, precision)
-        )
     if wavy and best.quadratic:
         best = _climbed(solved, best, units.groups[-1])
     return system, best

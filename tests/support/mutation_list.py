@@ -1164,8 +1164,8 @@ MUTATIONS = (
     Mutation(
         "warnings of a fit are dropped",
         "onlooker/reconstruction/by_potential.py",
-        "[*warnings, *potential.warnings, ",
-        "[*warnings, ",
+        "                *potential.warnings,\n",
+        "",
         ("fit/test_potential.py::test_warnings_of_a_fit_are_the_result_s",),
     ),
     Mutation(
@@ -1269,7 +1269,7 @@ MUTATIONS = (
     Mutation(
         "assumptions are tested in vain",
         "onlooker/reconstruction/by_potential.py",
-        "*about_assumptions(assumptions), ",
+        "                *about_assumptions(assumptions),\n",
         "",
         ("fit/test_assumptions.py::test_a_record_that_no_reward_explains_is_not_trusted",),
     ),
