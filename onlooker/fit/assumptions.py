@@ -36,7 +36,7 @@ class AssumptionSettings:
     Attributes
     ----------
     rows
-        Rows at most: as many as a fit chooses its units on in a second.
+        Rows at most: they show shares of a hundredth, in a third of a second.
     lags
         Steps between rows whose residuals are compared.
     sure
@@ -58,7 +58,7 @@ class AssumptionSettings:
         Number of these planes.
     """
 
-    rows: int = 1 << 16
+    rows: int = 1 << 15
     lags: tuple[int, ...] = (1, 2, 3)
     sure: float = 0.01
     left: float = 0.05
