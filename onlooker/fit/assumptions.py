@@ -22,9 +22,10 @@ from onlooker.core.blas import numpy_threads
 from onlooker.core.messages import Message
 from onlooker.fit.box import Box
 from onlooker.fit.cosine_sums import CosineFit, CosineSums
+from onlooker.fit.random_cosines import Metric, cosines
 from onlooker.fit.ridge_frame import Rows, robust_frame, sampled, significantly_alike, successive
 from onlooker.fit.ridge_system import solve
-from onlooker.fit.ridge_units import Units, gather, predicted
+from onlooker.fit.ridge_units import gather, predicted
 
 __all__ = ["SETTINGS", "AssumptionSettings", "Found", "Score", "about_assumptions", "examined"]
 
@@ -315,14 +316,7 @@ def _rotation(left: Left, half: np.ndarray) -> np.ndarray:
 
 def _without_potential(left: Left, field: np.ndarray) -> np.ndarray:
     """A field (n, dim) less the gradient of a quadratic and random cosines that is nearest to it."""
-    generator, dim = np.random.default_rng(0), left.dim
-    waves = np.column_stack(
-        [
-            generator.standard_normal((SETTINGS.waves, dim)) / SETTINGS.length,
-            generator.uniform(0, 2 * np.pi, SETTINGS.waves),
-        ]
-    )
-    units = Units(np.zeros((0, dim + 1)), waves, np.zeros(len(waves), int), np.zeros(1, bool))
+    units = cosines(Metric(np.eye(left.dim)), SETTINGS.length, SETTINGS.waves, 0)
     rows = Rows(*(np.asarray(part, np.float32) for part in (left.z, field, left.weights)))
     sums = gather(units, *rows)
     _, head = solve(sums, sums, units, left.metric)
