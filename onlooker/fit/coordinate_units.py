@@ -7,7 +7,7 @@ weights at zero, given what a quadratic explains, and A the score's own second m
 import numpy as np
 
 from onlooker.fit.ridge_frame import Frame, Rows
-from onlooker.fit.ridge_units import Units
+from onlooker.fit.ridge_units import Units, no_units
 
 __all__ = ["coordinate_units", "passing"]
 
@@ -20,8 +20,8 @@ KINKS, NEAR_ZERO = (4.0, 16.0, 64.0, 256.0), 2.5
 TESTED_ROWS, BEYOND = 65_536, 5.0
 
 
-def coordinate_units(frame: Frame, points: np.ndarray) -> Units:
-    """Units on single coordinates (n, dim): smooth and sharper knots, and kinks at zero if zero is among the points."""
+def coordinate_units(frame: Frame, points: np.ndarray, kinks: bool) -> Units:
+    """Units on single coordinates (n, dim): kinks at zero if zero is among the points, or smooth and sharper knots."""
     dim = points.shape[1]
     centre = np.median(points, axis=0)
     spread = np.maximum(np.subtract(*np.quantile(points, [0.9, 0.1], axis=0)) / 2.56, 1e-300)
@@ -30,12 +30,15 @@ def coordinate_units(frame: Frame, points: np.ndarray) -> Units:
     for axis in range(dim):
         direction = frame.backward[axis] / spread[axis]
         kinds = [(np.array(knots), np.full(len(knots), sharpness)) for sharpness, knots in KNOTS.items()]
-        if abs(centre[axis]) < NEAR_ZERO * spread[axis]:
-            kinds.append((np.full(len(KINKS), -centre[axis] / spread[axis]), np.array(KINKS)))
+        if kinks:
+            around_zero = abs(centre[axis]) < NEAR_ZERO * spread[axis]
+            kinds = [(np.full(len(KINKS), -centre[axis] / spread[axis]), np.array(KINKS))] if around_zero else []
         for knots, sharp in kinds:
             place = (frame.centre[axis] - centre[axis]) / spread[axis]
             found.append(np.column_stack([sharp[:, None] * direction, sharp * (place - knots)]))
             groups.append(np.full(len(knots), len(groups)))
+    if not found:
+        return no_units(dim)
     units = np.concatenate(found)
     return Units(units, np.zeros((0, dim + 1)), np.concatenate(groups), np.zeros(len(groups), bool))
 

@@ -54,7 +54,8 @@ WORTH, ROUNDS = 2e-5, 3
 SURE = 3.0
 # Paired standard errors by which atoms must be better than none, and share of what was left that they may leave.
 ATOMS_BETTER, ATOMS_LEAVE = 2.0, 0.5
-# Paired standard errors by which units must be better than none if no lagged residuals tell whether they are needed.
+# Paired standard errors by which units must be better than none if no lagged residuals tell whether they are needed;
+# and knots better than kinks alone.
 UNITS_BETTER = 2.0
 # Largest number of averaged candidates.
 MOST_MEMBERS = 6
@@ -134,7 +135,7 @@ class Search:
     def run(self) -> Kept:
         """Try everything; the candidates to keep. The first that is tried is the quadratic."""
         quadratic = self.sample.candidate(no_units(self.dim))
-        owned = self.with_coordinates(quadratic)
+        owned, _ = self.with_coordinates(quadratic)
         self.nested = [quadratic] if owned is quadratic else [quadratic, owned]
         atoms = self.with_atoms(owned)
         self.nested += [atoms] if atoms else []
@@ -151,7 +152,7 @@ class Search:
         elif self.directions > 1 and best is not base:
             # Two kinds of units along the same few directions err differently.
             self.general = self.wavy(base, few=True)
-        elif start is quadratic and (better := self.with_coordinates(best)) is not best:
+        elif start is quadratic and (better := self.with_coordinates(best)[0]) is not best:
             self.nested.append(better)
         elif not atoms and best.units.number and self.dim >= FEWEST_DIMENSIONS:
             drawn = drawn_atoms(self.sample.frame, self.rows, owned, self.sample.points, self.sample.seed)
@@ -170,16 +171,24 @@ class Search:
         """The active subspace of what a candidate leaves."""
         return self.sample.active(self.sample.left(best, self.rows))
 
-    def coordinates(self, base: Candidate) -> Units:
+    def coordinates(self, base: Candidate, kinks: bool) -> Units:
         """Those units on single coordinates that pass a score test on what a candidate leaves."""
         sample, left = self.sample, self.sample.left(base, self.rows)
-        return passing(coordinate_units(sample.frame, sample.points), self.rows, left, sample.precision)
+        return passing(coordinate_units(sample.frame, sample.points, kinks), self.rows, left, sample.precision)
 
-    def with_coordinates(self, base: Candidate) -> Candidate:
-        """The candidate with these units, if that is better."""
-        chosen = self.coordinates(base)
-        found = self.sample.candidate(joined_units(chosen, base.units)) if chosen.number else base
-        return found if found.better(base) else base
+    def with_coordinates(self, base: Candidate) -> tuple[Candidate, Units]:
+        """The candidate with those of them that are better than none, and these units.
+
+        A few kinks stand for many knots: they come first.
+        """
+        best, added = base, no_units(self.dim)
+        for kinks in (True, False):
+            chosen = self.coordinates(best, kinks)
+            if chosen.number:
+                found = self.sample.candidate(joined_units(chosen, best.units))
+                if found.better(best, UNITS_BETTER if added.number else 0.0):
+                    best, added = found, joined_units(chosen, added)
+        return best, added
 
     def with_atoms(self, owned: Candidate) -> Candidate | None:
         """The candidate with atoms, if there are any and they explain what coordinates leave."""
@@ -187,7 +196,7 @@ class Search:
         atoms = find_atoms(sample.frame, self.rows, owned, sample.points, sample.seed)
         if atoms is None:
             return None
-        found = self.with_coordinates(sample.candidate(atoms))
+        found, _ = self.with_coordinates(sample.candidate(atoms))
         before, after = self.active(owned), self.active(found)
         # Atoms that are there leave little; chance ones explain little.
         enough = before is None or after is None or not after.number
@@ -251,9 +260,9 @@ class Search:
         """Candidates that vary along all directions; if no lagged residuals ask for them, those much better."""
         found = [*self.wavy(base), *(self.trained(base, start) for start in range(STARTS))]
         best = best_of(found)
-        chosen = self.coordinates(best)
-        if chosen.number and self.sample.candidate(joined_units(chosen, best.units)).better(best):
-            found = [self.sample.candidate(joined_units(chosen, one.units)) for one in found]
+        _, added = self.with_coordinates(best)
+        if added.number:
+            found = [self.sample.candidate(joined_units(added, one.units)) for one in found]
         return [one for one in found if one.better(base, UNITS_BETTER)] if self.sample.pairs is None else found
 
     def trained(self, base: Candidate, start: int, most_steps: int | None = None) -> Candidate:

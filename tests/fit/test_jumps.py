@@ -55,7 +55,7 @@ def test_the_statistic_is_hotelling_s():
     assert (test.divisors >= test.windows * (1 + test.windows / 2000)).all()
     found = []
     for number in range(1500):
-        test.sums, test.threshold, test.own_thresholds = np.zeros((1, size)), -1.0, -np.ones(len(test.windows))
+        test.sums, test.threshold, test.chance = np.zeros((1, size)), -1.0, 1.0
         assert test.update(*noise(16, 2, seed=1 + number), KNOWN[:16]) == 15
         found.append(test.statistic * freedom / (size * 1999))
     for level in (0.5, 0.1, 0.05):
@@ -134,7 +134,7 @@ def test_heavy_tails_raise_alarms_without_clipping_and_window_variance(monkeypat
     random = np.random.default_rng(1)
     points = 2 * random.standard_normal((100_000, 1))
     monkeypatch.setattr(jumps, "SETTINGS", JumpSettings(reach=1e9))
-    monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
+    monkeypatch.setattr(jumps, "_own_statistic", lambda units: np.inf)
     assert watched(points, -points + random.standard_t(3, points.shape)).count > 3
 
 
@@ -160,7 +160,7 @@ def test_consecutive_new_agents_raise_no_alarm(monkeypatch):
     points, errors = noise(150_000, 1)
     points *= np.where(np.arange(150_000) % 100 < 15, 2.0, 0.4)[:, None]
     assert watched(points, -points + errors).count == 0
-    monkeypatch.setattr(jumps, "_own_hotelling", lambda units: np.inf)
+    monkeypatch.setattr(jumps, "_own_statistic", lambda units: np.inf)
     assert watched(points, -points + errors).count > 3
 
 

@@ -246,10 +246,12 @@ def test_kinks_are_found_on_their_coordinate_alone():
     frame = robust_frame(points, gradients, np.ones(len(points)), None)
     z = frame.points(points)
     rows = Rows(z, frame.gradients(gradients), np.ones(len(z), np.float32))
-    chosen = passing(coordinate_units(frame, points), rows, frame.gradients(gradients + points), frame.precision)
-    raw = np.abs(chosen.directions @ frame.forward)
-    assert chosen.number > 0
-    assert (raw.argmax(axis=1) == 2).all()
+    for kinks in (True, False):
+        own = coordinate_units(frame, points, kinks)
+        chosen = passing(own, rows, frame.gradients(gradients + points), frame.precision)
+        raw = np.abs(chosen.directions @ frame.forward)
+        assert chosen.number > 0
+        assert (raw.argmax(axis=1) == 2).all()
 
 
 def test_atoms_are_directions_that_occur_again():

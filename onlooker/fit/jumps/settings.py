@@ -127,7 +127,7 @@ class JumpSettings:
     confirmed_from: int = 100
     many_agents: int = 10
     asked_for: int = 512
-    asked_more: float = 1.5
+    asked_more: float = 1.25
 
 
 SETTINGS = JumpSettings()

@@ -9,7 +9,9 @@ This is the window-limited generalised likelihood ratio of Willsky & Jones (1976
 not need to know the size of the jump, nor which gradient changes.
 
 T² must also be significant relative to the variance of the last w scores about their own mean. This variance is larger
-than usual where learners that have just begun, far from the others, follow one another.
+than usual where learners that have just begun, far from the others, follow one another. Only its part along their mean
+m counts: w|m|⁴/(mᵀSm) ≤ w mᵀS⁻¹m (Cauchy and Schwarz), so that chance exceeds it at most as often as pF(p, w − 1), for
+any w; Hotelling's law needs more rows than scores. Rows at which gradients cannot be predicted are not counted.
 
 Consecutive rows of one agent are nearly copies of each other. If rows are correlated, several consecutive ones count as
 one unit, and w is a number of units. Whitened scores longer than √p + ½ are clipped to that length, so no single row
@@ -26,6 +28,10 @@ from scipy.special import betaincinv
 from onlooker.fit.jumps.settings import SETTINGS
 
 __all__ = ["Jump", "JumpTest", "correlation_times", "score_count"]
+
+
+# Length of a whitened unit below which it has no rows that count: differences of sums are not exactly zero.
+NOTHING = 1e-9
 
 
 class Jump(NamedTuple):
@@ -71,8 +77,6 @@ class JumpTest:
         Window lengths, in units.
     divisors
         w(1 + w/n)κ_w for each window.
-    own_thresholds
-        Thresholds of T² relative to the variance within each window.
     threshold
         Threshold of T².
     pending
@@ -81,6 +85,8 @@ class JumpTest:
         Cumulative sums of the last units.
     statistic
         T² at the last alarm.
+    chance
+        Probability of a false alarm per unit and window.
     """
 
     centre: np.ndarray
@@ -91,11 +97,11 @@ class JumpTest:
     second: np.ndarray
     windows: np.ndarray
     divisors: np.ndarray
-    own_thresholds: np.ndarray
     threshold: float
     pending: np.ndarray
     sums: np.ndarray
     statistic: float = 0.0
+    chance: float = SETTINGS.false_alarms / len(SETTINGS.windows)
 
     @classmethod
     def against(
@@ -140,13 +146,9 @@ class JumpTest:
         freedom = count - size
         chance = min(unit * false_alarms / len(windows), 0.5)
         threshold = float(size * (count - 1) / freedom * _f_above(chance, size, freedom))
-        # The same relative to the variance of the last w units about their own mean.
-        rest = np.maximum(windows - size, 1)
-        own_thresholds = size * (windows - 1) / rest * _f_above(chance, size, rest)
         pending, nothing = np.zeros((0, size + 1)), np.zeros((1, size))
-        return cls(
-            centre, spread, unit, first, mean, second, windows, divisors, own_thresholds, threshold, pending, nothing
-        )
+        parts = centre, spread, unit, first, mean, second, windows, divisors, threshold, pending, nothing
+        return cls(*parts, chance=chance)
 
     def update(self, points: np.ndarray, residuals: np.ndarray, known: np.ndarray) -> int | None:
         """Test the next rows; return the index of the row that raises an alarm, or None.
@@ -178,17 +180,20 @@ class JumpTest:
 
     def _add(self, units: np.ndarray) -> int | None:
         """Add whitened units; return the index of the unit that raises an alarm, or None."""
-        past = len(self.sums)
+        past, size = len(self.sums), units.shape[1]
         sums = np.concatenate([self.sums, self.sums[-1] + np.cumsum(units, axis=0)])
+        known = np.concatenate([[0], np.cumsum(_known(np.diff(sums, axis=0)))])
         alarm: int | None = None
-        for width, divisor, limit in zip(self.windows, self.divisors, self.own_thresholds, strict=True):
+        for width, divisor in zip(self.windows, self.divisors, strict=True):
             first = max(past, width)
-            apart = sums[first:] - sums[first - width : -width]
-            statistic = np.einsum("np,np->n", apart, apart) / divisor
+            apart, count = (part[first:] - part[first - width : -width] for part in (sums, known))
+            statistic = np.einsum("np,np->n", apart, apart) / (divisor / width * np.maximum(count, 1))
             for row in np.flatnonzero(statistic > self.threshold) + first:
                 if alarm is not None and row - past >= alarm:
                     break
-                if _own_hotelling(np.diff(sums[row - width : row + 1], axis=0)) > limit:
+                window = np.diff(sums[row - width : row + 1], axis=0)
+                window = window[_known(window)]
+                if len(window) > 1 and _own_statistic(window) > size * _f_above(self.chance, size, len(window) - 1):
                     alarm, self.statistic = int(row) - past, float(statistic[row - first])
                     break
         if alarm is not None:
@@ -271,13 +276,18 @@ def _whitener(rows: np.ndarray, floor: float) -> np.ndarray:
     return axes / np.sqrt(np.maximum(variances, max(floor, 1e-150) ** 2))
 
 
-def _own_hotelling(units: np.ndarray) -> float:
-    """T² of the mean of units (w, p), relative to their own covariance."""
+def _known(units: np.ndarray) -> np.ndarray:
+    """Which units (n, p) have a row at which gradients can be predicted."""
+    return np.abs(units).max(axis=1) > NOTHING
+
+
+def _own_statistic(units: np.ndarray) -> float:
+    """w|m|⁴/(mᵀSm) for the mean m of units (w, p) and their covariance S."""
     mean = units.mean(axis=0)
-    covariance = np.atleast_2d(np.cov(units.T))
+    size = float(mean @ mean)
     # Units that are all clipped to the same score have no variance.
-    covariance += SETTINGS.rounding * np.eye(len(mean))
-    return float(len(units) * mean @ np.linalg.solve(covariance, mean))
+    along = float(((units - mean) @ mean).var(ddof=1)) + SETTINGS.rounding * size
+    return len(units) * size**2 / max(along, 1e-300)
 
 
 def _excess(before: np.ndarray, windows: np.ndarray, most: float) -> np.ndarray:
