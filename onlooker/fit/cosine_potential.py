@@ -24,6 +24,8 @@ __all__ = ["KIND", "CosinePotential", "CosinePotentialSums", "alike", "begin_cos
 
 # Rows added at a time: their standardised copies take some tens of megabytes.
 CHUNK = 1 << 18
+# Agents and rows below which the prior is chosen by its evidence.
+FEW_AGENTS, FEW_ROWS = 100, 2000
 
 LogWeight = Callable[[np.ndarray], np.ndarray]
 
@@ -48,7 +50,7 @@ class CosinePotential:
     support
         The explored region.
     typical
-        A sample of the points: error bars are those of R̂ minus its mean over it.
+        A sample of the explored points: error bars are those of R̂ minus its mean over it.
     quadratic_error
         Mean squared error of the quadratic's gradient on the held-out observations.
     weighting
@@ -115,6 +117,18 @@ class CosinePotential:
     def weights(self, points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
         """√ω (n,): where R is steep, residuals are large and count less."""
         return np.ones(len(points)) if self.weighting is None else np.sqrt(self.weighting.weights(points, gradients))
+
+    def judged(
+        self, points: np.ndarray, gradients: np.ndarray, agents: np.ndarray | None, seed: int
+    ) -> "CosinePotential":
+        """See `Potential.judged`."""
+        inside = self.cosines.box.holds(self._scaled(points))
+        scaled = self._scaled(points[inside])
+        rest = (gradients[inside] * self.spread - self.trend.gradient(scaled)) / self.unit
+        weights = self.weights(points[inside], gradients[inside]) ** 2
+        agents = None if agents is None else agents[inside]
+        with one_thread():
+            return replace(self, cosines=self.cosines.judged(scaled, rest, weights, agents, seed))
 
     def without(self, points: np.ndarray, gradients: np.ndarray) -> "CosinePotential":
         """The fit to all observations except these (n, dim), with the same quadratic and prior."""
@@ -209,6 +223,8 @@ class CosinePotentialSums:
         Weight of the rows that fell outside the box.
     weighting
         Weights of steep rows; ``None`` if all count the same.
+    agents
+        Number of agents in the sample; 0 if they are unknown.
     """
 
     centre: np.ndarray
@@ -223,6 +239,7 @@ class CosinePotentialSums:
     typical: np.ndarray
     outside: float = 0.0
     weighting: Weighting | None = None
+    agents: int = 0
 
     @property
     def edges(self) -> Box:
@@ -233,6 +250,12 @@ class CosinePotentialSums:
     def count(self) -> float:
         """Number of rows in the box, or what is left of it after forgetting."""
         return float(self.counts.sum())
+
+    @property
+    def _few(self) -> bool:
+        """Whether held-out rows are too few to choose a prior by: a fifth of so many agents or rows."""
+        agents = self.agents * self.count / max(self.begun_with, 1)
+        return self.count < FEW_ROWS or 0 < agents < FEW_AGENTS
 
     def add(
         self, points: np.ndarray, gradients: np.ndarray, held: np.ndarray, weights: np.ndarray | None = None
@@ -286,15 +309,16 @@ class CosinePotentialSums:
 
     def fit(self, like: CosinePotential | None = None) -> CosinePotential:
         """Fit a reward; with the prior and noise of ``like`` if the two are `alike`, in a tenth of the time."""
-        typical = (self.typical - self.centre) / self.spread
         with one_thread():
             if like is None or not alike(self, like):
-                cosines = fit_cosines(self.train, self.held, typical)
+                cosines = fit_cosines(self.train, self.held, self._few)
             else:
                 # The noise is in units of (gradient left by the quadratic) × spread.
                 units = float(np.mean(self.spread / like.spread)) * like.unit / self.unit
                 cosines = refit_cosines(self.train, self.held, like.cosines, units)
         support = support_of(self.counts, self.box, np.ones(len(self.spread)))
+        known = support.holds((self.typical - self.centre) / self.spread)
+        typical = self.typical[known] if known.any() else self.typical
         quadratic_error = self.unit**2 * self.held.squares / max(self.held.count, 1e-12)
         # The quadratic's variance is that of its sample, with everything it misses counted as noise.
         noise = self.unit**2 * cosines.held_out_error / max(quadratic_error, 1e-300)
@@ -309,7 +333,7 @@ class CosinePotentialSums:
             cosines,
             self.unit,
             support,
-            self.typical,
+            typical,
             quadratic_error,
             self.weighting,
         )
@@ -389,6 +413,7 @@ def begin_cosine_potential(
         counts,
         typical_points(points, seed),
         weighting=steep,
+        agents=0 if agents is None else len(np.unique(agents)),
     )
 
 

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, lapack
 
 from onlooker.fit.box import Box
-from onlooker.fit.error_bars import disagreement
+from onlooker.fit.error_bars import clustered, sandwich, widened
 
 __all__ = ["SETTINGS", "CosineFit", "CosineSettings", "CosineSums", "fit_cosines", "refit_cosines"]
 
@@ -46,6 +46,14 @@ class CosineSettings:
         Prior kernels tried: for smooth rewards and for rewards with kinks.
     least_noise
         Lower bound on the noise, as a share of the gradients' variance: keeps the normal matrix positive in float64.
+    coarse_share
+        Share of an axis's cosines in the fit that shows what more of them would change.
+    likely
+        Number of priors whose evidence is computed with all cosines.
+    apart_weights
+        Weights in error bars of the squared change by more cosines, and of that by the prior of largest evidence.
+    judged_by
+        Number of rows at most whose residuals set the error bars.
     search_share
         Share of an axis's cosines used in the search over priors: in two dimensions a 64th of the work.
     finalists
@@ -66,6 +74,10 @@ class CosineSettings:
     scales: tuple[float, ...] = tuple((10.0 ** np.arange(-5, 7)).tolist())
     kernels: tuple[str, ...] = ("squared exponential", "Matérn 5/2")
     least_noise: float = 1e-9
+    coarse_share: float = 2 / 3
+    likely: int = 3
+    apart_weights: tuple[float, float] = (0.25, 1.0)
+    judged_by: int = 1 << 18
     search_share: float = 0.5
     finalists: int = 6
     largest_exponent: float = 50.0
@@ -149,14 +161,19 @@ class CosineSums:
 
     def add(self, points: np.ndarray, gradients: np.ndarray, weights: np.ndarray | None = None) -> None:
         """Add observations (n, dim) that lie in the box, with weights (n,); default: 1."""
+        self.push(points, gradients, np.ones(len(points)) if weights is None else weights, also=True)
+
+    def push(self, points: np.ndarray, gradients: np.ndarray, weights: np.ndarray, also: bool = False) -> None:
+        """Add the right-hand side of observations, and the other sums ``also``."""
         numbers, dim = np.arange(self.order), points.shape[1]
-        weights = np.ones(len(points)) if weights is None else weights
         for first in range(0, len(points), CHUNK):
             angles = self.box.angles(points[first : first + CHUNK].astype(float))
             slopes = gradients[first : first + CHUNK].astype(float)
             weight = weights[first : first + CHUNK]
-            waves = [_waves(angles[:, axis], 2 * self.order - 1) for axis in range(dim)]
-            self.waves += _products([cosine * (weight if axis == 0 else 1) for axis, (cosine, _) in enumerate(waves)])
+            waves = [_waves(angles[:, axis], 2 * self.order - 1 if also else self.order) for axis in range(dim)]
+            if also:
+                factors = [cosine * (weight if axis == 0 else 1) for axis, (cosine, _) in enumerate(waves)]
+                self.waves += _products(factors)
             for axis in range(dim):
                 factors = [cosine[: self.order] for cosine, _ in waves]
                 slope = -(numbers * self.box.rate[axis])[:, None] * waves[axis][1][: self.order]
@@ -218,7 +235,7 @@ class CosineFit:
     factor
         Cholesky factor of the penalised normal matrix.
     noise
-        Variance of the gradients' noise, widened by ``inflation``.
+        Variance σ² of the gradients' noise.
     held_out_error
         Mean squared error of the gradient on the held-out observations.
     length
@@ -228,7 +245,16 @@ class CosineFit:
     kernel
         Name of the prior's kernel.
     inflation
-        Factor by which error bars were widened.
+        Factor by which error bars were widened in version 0.1.
+    count
+        Weight of the observations.
+    apart
+        Coefficients (2, …) less those with fewer cosines, and less those of the prior of largest evidence, times the
+        roots of their weights in error bars; ``None`` if not known.
+    scores
+        What the fit leaves of buckets of agents (coefficients, buckets), see `error_bars`; ``None`` if not known.
+    smoothed
+        max(σ², τ²)P (coefficients,); ``None`` if not known.
     """
 
     box: Box
@@ -240,6 +266,10 @@ class CosineFit:
     scale: float
     kernel: str
     inflation: float = 1.0
+    count: float = 0.0
+    apart: np.ndarray | None = None
+    scores: np.ndarray | None = None
+    smoothed: np.ndarray | None = None
 
     def features(self, points: np.ndarray) -> np.ndarray:
         """φ_p at points (n, dim), without the constant: (n, coefficients)."""
@@ -286,13 +316,34 @@ class CosineFit:
         return total
 
     def error(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
-        """Standard error of R̂(x) minus its mean over the points ``about``, given the basis."""
-        middle = np.mean(self.features(about), axis=0)
+        """Standard error of R̂(x) minus its mean over the points ``about``, see `onlooker.fit.error_bars`."""
+        middle = (known := self.features(about)).mean(axis=0)
+        apart = np.zeros((0, len(middle))) if self.apart is None else self.apart
+        usual = [float(np.mean(((known - middle) @ part) ** 2)) for part in apart]
         parts = []
         for first in range(0, len(points), CHUNK):
             away = self.features(points[first : first + CHUNK]) - middle
-            parts.append(np.sqrt(self.noise * np.einsum("np,pn->n", away, cho_solve(self.factor, away.T))))
+            solved = cho_solve(self.factor, away.T)
+            variance = self.noise * np.einsum("np,pn->n", away, solved)
+            if self.scores is not None and self.smoothed is not None:
+                seen = ((self.scores.T @ solved) ** 2).sum(axis=0) + self.smoothed @ solved**2
+                variance = np.maximum(variance, seen)
+            parts.append(np.sqrt(widened(variance, [away @ part for part in apart], usual)))
         return np.concatenate([np.zeros(0), *parts])
+
+    def judged(
+        self, points: np.ndarray, gradients: np.ndarray, weights: np.ndarray, agents: np.ndarray | None, seed: int
+    ) -> "CosineFit":
+        """The fit with error bars that know what it leaves of rows (n, dim) in the box, with weights (n,)."""
+        buckets = clustered(len(points), agents, seed, SETTINGS.judged_by)
+        scores, sizes = [], []
+        for rows in buckets.parts():
+            sums = CosineSums(self.box, self.coefficients.shape[0])
+            sums.push(points[rows], gradients[rows] - self.gradient(points[rows]), weights[rows])
+            scores.append(sums.towards.reshape(-1)[1:])
+            sizes.append(weights[rows].sum())
+        share = sum(sizes) / max(self.count, sum(sizes))
+        return replace(self, scores=sandwich(np.array(scores).T, np.array(sizes), share))
 
 
 def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
@@ -304,41 +355,86 @@ def _penalty(box: Box, order: int, length: float, kernel: str) -> np.ndarray:
     return np.exp(np.minimum(exponent, SETTINGS.largest_exponent)) * np.exp(-exponent).sum()
 
 
-def fit_cosines(sums: CosineSums, held: CosineSums, about: np.ndarray) -> CosineFit:
-    """Choose the prior on held-out gradients, see `_rank`, then fit to all of the data.
+def fit_cosines(sums: CosineSums, held: CosineSums, few: bool = False) -> CosineFit:
+    """Choose the prior, then fit to all of the data.
 
-    Priors are scored with fewer cosines first, then the best few with all of them. Error bars are widened if the fits
-    to the two parts of the data disagree by more than these at the points ``about`` (n, dim).
+    It is chosen by held-out gradients, see `_rank`, or, if held-out rows are too ``few`` to choose by, by its evidence.
+    Priors are scored with fewer cosines first, then the best of them with all. The fit is compared with that of the
+    prior that the other rule chooses, and with the one that has fewer cosines.
     """
     fewer = max(2, int(sums.order * SETTINGS.search_share))
     ranked = _rank(sums.truncated(fewer), held.truncated(fewer), SETTINGS.priors)
     best, *_ = _rank(sums, held, [candidate.prior for candidate in ranked[: SETTINGS.finalists]])
-    halves = [(part.normal_matrix(), part.towards.reshape(-1)[1:]) for part in (sums, held)]
-    fit, precision = _solve(sums, held, halves[0][0] + halves[1][0], best.prior, best.error)
-    features = fit.features(about)
-    inflation = disagreement(halves, precision, features - features.mean(axis=0), fit.noise)
-    return replace(fit, noise=fit.noise * inflation**2, inflation=inflation)
+    both, matrix = sums.joined(held), sums.normal_matrix() + held.normal_matrix()
+    likely = _likeliest(both, matrix)
+    prior, other, error = best.prior, likely, best.error
+    if few and likely != best.prior:
+        prior, other, error = likely, best.prior, _rank(sums, held, [likely])[0].error
+    solved = _solved(sums, held, matrix, prior)
+    rival = solved if other == prior else _solved(sums, held, matrix, other)
+    coarse = _coarse(sums, held, prior)
+    apart = np.stack([solved.coefficients - coarse, solved.coefficients - rival.coefficients])
+    weights = np.sqrt(SETTINGS.apart_weights)[:, None]
+    return replace(_fitted(sums, held, prior, error, solved), apart=weights * apart)
 
 
 def refit_cosines(sums: CosineSums, held: CosineSums, like: CosineFit, units: float = 1.0) -> CosineFit:
-    """Fit with the prior, inflation and noise (times ``units`` squared) of another fit, in a tenth of the time."""
+    """Fit with the prior and noise (times ``units`` squared) of another fit, in a tenth of the time.
+
+    Its difference from other fits is that of the other fit, in these units.
+    """
     prior = (like.kernel, like.length, like.scale)
-    fit, _ = _solve(sums, held, sums.joined(held).normal_matrix(), prior, units**2 * like.held_out_error)
-    return replace(fit, noise=units**2 * like.noise, inflation=like.inflation)
+    solved = _solved(sums, held, sums.joined(held).normal_matrix(), prior)
+    fit = _fitted(sums, held, prior, units**2 * like.held_out_error, solved)
+    return replace(fit, apart=None if like.apart is None else units * like.apart)
 
 
-def _solve(
-    sums: CosineSums, held: CosineSums, matrix: np.ndarray, prior: tuple[str, float, float], error: float
-) -> tuple[CosineFit, np.ndarray]:
-    """The fit to all of the data under a prior with this held-out error, and the prior's precision."""
-    kernel, length, scale = prior
-    precision = _noise(sums) / scale * _penalty(sums.box, sums.order, length, kernel)
-    precision += SETTINGS.least_noise * np.trace(matrix) / len(matrix)
+class _Solved(NamedTuple):
+    """Coefficients under a prior, its precision, and the factor of the normal matrix with it."""
+
+    coefficients: np.ndarray
+    precision: np.ndarray
+    factor: tuple[np.ndarray, bool]
+
+
+def _solved(sums: CosineSums, held: CosineSums, matrix: np.ndarray, prior: tuple[str, float, float]) -> _Solved:
+    """The solution of all of the data, whose normal matrix is given."""
+    precision = _precision(sums, matrix, prior)
     factor = cho_factor(matrix + np.diag(precision))
-    coefficients = np.concatenate([[0.0], cho_solve(factor, (sums.towards + held.towards).reshape(-1)[1:])])
-    dim = sums.waves.ndim
-    shaped = coefficients.reshape((sums.order,) * dim)
-    return CosineFit(sums.box, shaped, factor, error / dim, error, length, scale, kernel), precision
+    return _Solved(cho_solve(factor, (sums.towards + held.towards).reshape(-1)[1:]), precision, factor)
+
+
+def _fitted(
+    sums: CosineSums, held: CosineSums, prior: tuple[str, float, float], error: float, solved: _Solved
+) -> CosineFit:
+    """The fit with this solution and held-out error."""
+    kernel, length, scale = prior
+    found, precision, factor = solved
+    noise = error / sums.waves.ndim
+    shaped = np.concatenate([[0.0], found]).reshape(sums.towards.shape)
+    inverse = lapack.dpotri(factor[0], lower=factor[1])[0]
+    known = max(len(found) - float(np.diag(inverse) @ precision), 1e-9)
+    smoothed = max(noise, float(precision @ found**2) / known) * precision
+    count = sums.count + held.count
+    return CosineFit(sums.box, shaped, factor, noise, error, length, scale, kernel, count=count, smoothed=smoothed)
+
+
+def _coarse(sums: CosineSums, held: CosineSums, prior: tuple[str, float, float]) -> np.ndarray:
+    """The coefficients with fewer cosines, the others zero."""
+    order, shape = max(2, int(sums.order * SETTINGS.coarse_share)), sums.towards.shape
+    some = sums.truncated(order), held.truncated(order)
+    solved = _solved(*some, some[0].joined(some[1]).normal_matrix(), prior).coefficients
+    found = np.zeros(shape)
+    found[(slice(order),) * len(shape)] = np.concatenate([[0.0], solved]).reshape((order,) * len(shape))
+    return found.reshape(-1)[1:]
+
+
+def _likeliest(both: CosineSums, matrix: np.ndarray) -> tuple[str, float, float]:
+    """The prior of largest evidence on all of the data, whose normal matrix is ``matrix``."""
+    fewer = both.truncated(max(2, int(both.order * SETTINGS.search_share)))
+    part = fewer.normal_matrix()
+    best = sorted(SETTINGS.priors, key=lambda prior: -_evidence(fewer, part, prior))[: SETTINGS.likely]
+    return max(best, key=lambda prior: _evidence(both, matrix, prior))
 
 
 def _noise(sums: CosineSums) -> float:
@@ -354,6 +450,28 @@ class _Tried(NamedTuple):
     coefficients: np.ndarray
 
 
+def _evidence(sums: CosineSums, matrix: np.ndarray, prior: tuple[str, float, float]) -> float:
+    """Marginal likelihood of a prior on the observations of ``sums``, whose normal matrix is ``matrix``."""
+    precision = _precision(sums, matrix, prior)
+    factor = cho_factor(matrix + np.diag(precision), overwrite_a=True)
+    towards = sums.towards.reshape(-1)[1:]
+    return _likelihood(sums, precision, factor, float(towards @ cho_solve(factor, towards)))
+
+
+def _likelihood(sums: CosineSums, precision: np.ndarray, factor: tuple[np.ndarray, bool], explained: float) -> float:
+    numbers = sums.count * sums.waves.ndim
+    missed = max(sums.squares - explained, SETTINGS.least_noise * sums.squares) + 1e-300
+    volume = 2 * np.log(np.diag(factor[0])).sum() - np.log(precision).sum()
+    return -0.5 * float(volume + numbers * np.log(missed / numbers))
+
+
+def _precision(sums: CosineSums, matrix: np.ndarray, prior: tuple[str, float, float]) -> np.ndarray:
+    """P of a prior for sums with this normal matrix."""
+    kernel, length, scale = prior
+    precision = _noise(sums) / scale * _penalty(sums.box, sums.order, length, kernel)
+    return precision + SETTINGS.least_noise * np.trace(matrix) / len(matrix)
+
+
 def _rank(sums: CosineSums, held: CosineSums, priors: Sequence[tuple[str, float, float]]) -> list[_Tried]:
     """Priors, best first: by held-out error; those within one standard error of the best, by evidence.
 
@@ -363,17 +481,12 @@ def _rank(sums: CosineSums, held: CosineSums, priors: Sequence[tuple[str, float,
     """
     matrix, held_matrix = sums.normal_matrix(), held.normal_matrix()
     towards = sums.towards.reshape(-1)[1:]
-    numbers = sums.count * sums.waves.ndim
-    floor = SETTINGS.least_noise * np.trace(matrix) / len(matrix)
     tried = []
     for prior in priors:
-        kernel, length, scale = prior
-        precision = _noise(sums) / scale * _penalty(sums.box, sums.order, length, kernel) + floor
+        precision = _precision(sums, matrix, prior)
         factor = cho_factor(matrix + np.diag(precision), overwrite_a=True)
         coefficients = cho_solve(factor, towards)
-        missed = max(sums.squares - float(towards @ coefficients), SETTINGS.least_noise * sums.squares) + 1e-300
-        volume = 2 * np.log(np.diag(factor[0])).sum() - np.log(precision).sum()
-        evidence = -0.5 * float(volume + numbers * np.log(missed / numbers))
+        evidence = _likelihood(sums, precision, factor, float(towards @ coefficients))
         tried.append(_Tried(_error(coefficients, held_matrix, held), evidence, prior, coefficients))
     best = min(tried, key=lambda candidate: candidate.error)
     noise = best.error / sums.waves.ndim

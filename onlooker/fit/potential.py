@@ -4,7 +4,7 @@ A new fit is one file that defines a `FitKind`, and one entry in ``FITS``.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -105,6 +105,13 @@ class Potential(Reward, Protocol):
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """∇R̂ at explored points (n, dim)."""
+        ...
+
+    def judged(self, points: np.ndarray, gradients: np.ndarray, agents: np.ndarray | None, seed: int) -> Self:
+        """The same R̂, with error bars that know what it leaves of rows (n, dim) of these agents (n,), if known.
+
+        See `onlooker.fit.error_bars`. A fit whose error bars need no rows returns itself.
+        """
         ...
 
     def resembles(self, other: Any) -> bool:

@@ -1,27 +1,31 @@
 """R̂(x) = b·z + ½zᵀHz + Σ aⱼφⱼ(wⱼ·z + cⱼ), z = L(x − c), averaged over candidates: the reward above three dimensions.
 
-Its error bars are the posterior's, given each candidate's units and priors, plus the spread of the candidates. Samples
-of exp(βR̂) are confined to where the posterior standard error is not much larger than among the learners' points.
+Its error bars are those of `error_bars`, given each candidate's units and priors, with the spread of the candidates.
+Samples of exp(βR̂) are confined to where the posterior's standard error is not much larger than among the learners'
+points.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from onlooker.core.blas import one_thread
 from onlooker.core.messages import Message
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
+from onlooker.fit.error_bars import clustered, sandwich, widened
 from onlooker.fit.hmc import hamiltonian_chains
 from onlooker.fit.nearby import Nearby, Slope, judged_slope
 from onlooker.fit.ridge_density import Density, errors, folded, log_density, slopes
 from onlooker.fit.ridge_dictionary import MOST_MEMBERS, Dictionary
 from onlooker.fit.ridge_frame import Frame
 from onlooker.fit.ridge_system import Head, System
-from onlooker.fit.ridge_units import Moments, Units, values
+from onlooker.fit.ridge_units import Moments, Units, predicted, values
 from onlooker.fit.sample import Drawn, stein
 from onlooker.fit.steepness import Steepness
 
@@ -40,17 +44,34 @@ WALL, LEAST_WALL = 1.0, 2.0
 FEWEST_CHAINS, STARTS = 128, 50.0
 # Draws of a chain between checks, the fewest in all, and the most rounds.
 DRAWS, FEWEST_DRAWS, MOST_ROUNDS = 200, 2000, 5
+# Rows at most whose residuals set the error bars.
+JUDGED_BY = 1 << 16
 # Units in the compiled density are padded to a multiple of this number.
 PADDED = 128
 
 
 class Member(NamedTuple):
-    """One candidate: its units, its head, the sums that it was solved from, and its share in R̂."""
+    """One candidate.
+
+    Attributes
+    ----------
+    units
+        Its units.
+    head
+        Its head.
+    sums
+        The sums that it was solved from.
+    share
+        Its share in R̂.
+    scores
+        What it leaves of buckets of agents (terms, buckets), see `error_bars`; ``None`` if not known.
+    """
 
     units: Units
     head: Head
     sums: Moments
     share: float
+    scores: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -175,23 +196,58 @@ class RidgePotential:
         """The normal equations of each member, its mean terms over typical points, and its factor."""
         z = self._inside(self.typical)
         found = []
-        for units, head, sums, _ in self.members:
+        for units, head, sums, *_ in self.members:
             system = System(sums, units, self.frame.precision)
             found.append((system, system.terms(z, values(units, z)).mean(axis=0), system.factor(head)))
         return found
 
     def error(self, points: np.ndarray) -> np.ndarray:
-        """Standard error of R̂ minus its mean over typical points: of the posterior, and between candidates."""
-        middle = self._values(self._inside(self.typical)).mean(axis=1)
+        """Standard error of R̂ minus its mean over typical points, see `onlooker.fit.error_bars`."""
+        known = self._values(self._inside(self.typical))
+        middle = known.mean(axis=1)[:, None]
 
-        def spread(z: np.ndarray) -> np.ndarray:
-            learnt = np.zeros(len(z))
-            for (units, head, _, share), (system, about, factor) in zip(self.members, self._systems, strict=True):
-                learnt += share * system.covariances(system.terms(z, values(units, z)) - about, head, factor)
-            away = self._values(z) - middle[:, None]
-            return np.sqrt(self.noise * learnt + self.shares @ (away - self.shares @ away) ** 2)
+        def apart(heights: np.ndarray) -> np.ndarray:
+            away = heights - middle
+            return np.sqrt(self.shares @ (away - self.shares @ away) ** 2)
 
-        return self._each(spread, points)
+        usual = float(np.mean(apart(known) ** 2))
+
+        def bar(z: np.ndarray) -> np.ndarray:
+            total = np.zeros(len(z))
+            for (units, head, _, share, scores), (system, about, factor) in zip(
+                self.members, self._systems, strict=True
+            ):
+                terms = system.terms(z, values(units, z)) - about
+                solved = system.solved(terms, head, factor)
+                variance = self.noise * (terms * solved).sum(axis=1)
+                if scores is not None:
+                    smoothed = system.smoothed(solved, head, factor, self.noise)
+                    variance = np.maximum(variance, ((solved @ scores) ** 2).sum(axis=1) + smoothed)
+                total += share * variance
+            return np.sqrt(widened(total, [apart(self._values(z))], [usual]))
+
+        return self._each(bar, points)
+
+    def judged(
+        self, points: np.ndarray, gradients: np.ndarray, agents: np.ndarray | None, seed: int
+    ) -> "RidgePotential":
+        """See `Potential.judged`."""
+        buckets = clustered(len(points), agents, seed, JUDGED_BY)
+        z, y = (
+            np.asarray(part(rows[buckets.rows]), np.float32)
+            for part, rows in ((self.frame.points, points), (self.frame.gradients, gradients))
+        )
+        weights = self.steepness.weights(z, y)
+        parts = [slice(low, high) for low, high in pairwise(buckets.edges)]
+        sizes = np.array([weights[part].sum() for part in parts])
+        members = []
+        with one_thread():
+            for one, (system, *_) in zip(self.members, self._systems, strict=True):
+                left = y - predicted(one.head.affine, one.units, one.head.weights, z)
+                scores = np.stack([system.scores(left[part], z[part], weights[part]) for part in parts], axis=1)
+                share = min(1.0, float(sizes.sum()) / system.count)
+                members.append(one._replace(scores=sandwich(scores, sizes, share)))
+        return replace(self, members=tuple(members))
 
     def explored(self, points: np.ndarray) -> np.ndarray:
         """Whether points (n, dim) are within the learners' radius, and R̂ about as certain as at their points."""
@@ -206,7 +262,7 @@ class RidgePotential:
 
     def nearby(self) -> Nearby:
         """∇R̂ within the learners' radius, whether or not R̂ is certain there."""
-        slopes = tuple(Slope(units, head.affine, head.weights, share) for units, head, _, share in self.members)
+        slopes = tuple(Slope(units, head.affine, head.weights, share) for units, head, _, share, _ in self.members)
         steepest = judged_slope(self.frame, self.steepness, self.typical)
         return Nearby(self.frame, self.steepness, slopes, self.radius, steepest)
 

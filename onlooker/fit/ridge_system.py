@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
-from onlooker.fit.ridge_units import Moments, Units
+from onlooker.fit.ridge_units import Moments, Units, slopes
 
 __all__ = ["Head", "System", "solve"]
 
@@ -90,8 +90,6 @@ class System:
         self.back = root @ turn
         directions = units.directions @ self.back
         self.weighted = directions * self.precision
-        across = self.back.T @ (sums.across[:, :-1] - np.outer(sums.across[:, -1], mean)) @ self.turn.T
-        level = self.back.T @ sums.across[:, -1]
         self.slopes = (sums.slopes[:, :-1] - np.outer(sums.slopes[:, -1], mean)) @ self.turn.T
         self.steps = sums.slopes[:, -1]
         self.rows, self.columns = np.triu_indices(dim)
@@ -100,11 +98,24 @@ class System:
         self.mixed = self.weighted[:, i] * self.slopes[:, j]
         self.mixed[:, off] += (self.weighted[:, j] * self.slopes[:, i])[:, off]
         self.linear = self.weighted * self.steps[:, None]
-        self.towards_quadratic = self.precision[i] * across[i, j] + np.where(off, self.precision[j] * across[j, i], 0)
-        self.towards_linear = self.precision * level
         self.plain = sums.products * (self.weighted @ directions.T)
         self.plain = (self.plain + self.plain.T) / 2
-        self.towards_units = ((sums.towards @ self.back) * self.weighted).sum(axis=1)
+        self.towards_quadratic, self.towards_linear, self.towards_units = self._towards(sums.across, sums.towards)
+
+    def _towards(self, across: np.ndarray, towards: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Right-hand sides of H's entries, b and a from Σω y(z, 1)ᵀ and Σω φ′y."""
+        i, j = self.rows, self.columns
+        along = self.back.T @ (across[:, :-1] - np.outer(across[:, -1], self.mean)) @ self.turn.T
+        quadratic = self.precision[i] * along[i, j] + np.where(i != j, self.precision[j] * along[j, i], 0)
+        level = self.precision * (self.back.T @ across[:, -1])
+        return quadratic, level, ((towards @ self.back) * self.weighted).sum(axis=1)
+
+    def scores(self, left: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Σω∇φ·r of all terms for what a head leaves (n, dim) of rows with these weights."""
+        heavy = left * weights[:, None]
+        around = np.concatenate([z, np.ones((len(z), 1), z.dtype)], axis=1)
+        across = (heavy.T @ around).astype(float)
+        return np.concatenate(self._towards(across, (slopes(self.units, z).T @ heavy).astype(float)))
 
     def reduced(self, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         """Normal matrix and right-hand side of the units."""
@@ -140,14 +151,32 @@ class System:
         size = len(self.rows)
         return terms[:, :size], terms[:, size : size + self.dim], terms[:, size + self.dim :]
 
-    def covariances(self, terms: np.ndarray, head: "Head", factor: tuple[np.ndarray, bool]) -> np.ndarray:
-        """Posterior variance of sums of terms (n, terms), in units of the noise; ``factor`` is that of the head."""
+    def solved(self, terms: np.ndarray, head: "Head", factor: tuple[np.ndarray, bool]) -> np.ndarray:
+        """A⁻¹ψ (n, terms) for terms ψ, with A the normal matrix and the prior; ``factor`` is that of the head."""
         squares, along, _ = self._split(terms)
         quadratic, level = self.quadratic * (1 + head.quadratic), self.count * self.precision
-        found = (squares**2 / quadratic).sum(axis=1) + (along**2 / level).sum(axis=1)
+        units = np.zeros((len(terms), 0))
         if self.units.number:
-            left = self.left(terms, head)
-            found += (left * cho_solve(factor, left.T).T).sum(axis=1)
+            units = cho_solve(factor, self.left(terms, head).T).T
+            squares, along = squares - units @ self.mixed, along - units @ self.linear
+        return np.concatenate([squares / quadratic, along / level, units], axis=1)
+
+    def smoothed(self, solved: np.ndarray, head: "Head", factor: tuple[np.ndarray, bool], noise: float) -> np.ndarray:
+        """max(σ², τ²) hᵀPh (n,) for h = A⁻¹ψ (n, terms), with a τ² for every group; see `error_bars`."""
+        squares, _, units = self._split(solved)
+        found = noise * (head.quadratic * self.quadratic * squares**2).sum(axis=1)
+        if not self.units.number:
+            return found
+        inverse = np.diag(lapack.dpotri(factor[0], lower=1)[0])
+        for group, precision in enumerate(head.precisions):
+            mine = self.units.groups == group
+            heights = head.weights[mine]
+            square, size = heights @ heights, (units[:, mine] ** 2).sum(axis=1)
+            if self.units.pooled[group]:
+                square -= (1 - POOLED) * heights.sum() ** 2 / len(heights)
+                size -= (1 - POOLED) * units[:, mine].sum(axis=1) ** 2 / len(heights)
+            known = max(np.count_nonzero(mine) - precision * inverse[mine].sum(), 1e-3)
+            found += max(noise, precision * square / known) * precision * size
         return found
 
     def prior_matrix(self, head: "Head") -> np.ndarray:

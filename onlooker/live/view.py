@@ -93,7 +93,8 @@ class View(NamedTuple):
         sums = self.sums or begin_sums(recent, usual_limits(recent.points, recent.gradients), seed, rate)
         if sums is None:
             raise ValueError("points move along a coordinate only where learners ran away; leave it out.")
-        return sums.fit(like)
+        fit = sums.fit(like)
+        return fit.judged(recent.points, recent.gradients, recent.known_agents(), seed)
 
     def result(self, fit: Potential, options: Options, said: set[str]) -> Reconstruction:
         """The result of a fit to this view.

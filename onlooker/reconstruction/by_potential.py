@@ -28,6 +28,7 @@ def by_potential(seen: Observations, warnings: list[Message], options: Options) 
     began = time.perf_counter()
     held = held_out(seen, options.seed)
     potential = fit(seen.points, seen.gradients, held, options.seed, options.interval, seen.agents)
+    potential = potential.judged(seen.points, seen.gradients, seen.agents, options.seed)
     return potential, from_potential(potential, seen, warnings, options, time.perf_counter() - began)
 
 

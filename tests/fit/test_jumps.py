@@ -351,7 +351,7 @@ def test_a_full_fit_is_asked_again_as_more_rows_come(monkeypatch):
     later = watched_by(lambda: len(asked) == 3).jumps[0]
     assert later.at == alarm.at
     counts = np.array([len(rows[0]) for rows in asked]) - asked[0][2]
-    assert counts.tolist() == [alarm.found - alarm.at, *(np.ceil(1.5 * counts[:2])).astype(int)]
+    assert counts.tolist() == [alarm.found - alarm.at, *(np.ceil(1.25 * counts[:2])).astype(int)]
     assert later.found == alarm.at + counts[2]
     # A suspicion that is not confirmed in time is dropped, and rows are tested again.
     never = watched_by(lambda: False, alarm.found + 1000)

@@ -89,8 +89,12 @@ def test_the_head_is_penalised_weighted_least_squares():
     # The posterior variance of any sum of terms, and the error from sums.
     chosen = Head(affine, head, precisions, penalty, 0.0)
     place = system.terms(z[:20].astype(float), values(units, z[:20].astype(float)))
-    variances = system.covariances(place, chosen, system.factor(chosen))
-    assert variances == pytest.approx(np.einsum("ni,ij,nj->n", place, np.linalg.inv(normal), place), rel=2e-3)
+    solved = system.solved(place, chosen, system.factor(chosen))
+    assert (solved * place).sum(axis=1) == pytest.approx(
+        np.einsum("ni,ij,nj->n", place, np.linalg.inv(normal), place), rel=2e-3
+    )
+    # The scores of a row's residual are its right-hand side.
+    assert system.scores(y, z, weights)[[0, size, -1]] == pytest.approx(right[[0, size, -1]], rel=2e-3)
     dense = np.sum(weights[:, None] * precision * (y - fitted) ** 2) / weights.sum() / DIM
     assert system.error(affine, head, system.sums, precision) == pytest.approx(dense, rel=1e-4)
 
@@ -400,8 +404,12 @@ def test_chains_meet_a_wall_where_the_fit_is_uncertain(bumps, found):
     expected = 2.0 * found.value(points) - float(numbers.wall) * excess**2
     got = np.asarray(jax.vmap(lambda place: log_density(numbers, place))(jnp.asarray(z, jnp.float32)))
     assert got == pytest.approx(expected, rel=1e-3, abs=1e-2 * span)
-    # The terms that are kept of the posterior's variance are nearly all of it.
-    assert error == pytest.approx(found.error(points), rel=0.3)
+    # It is the posterior's and the spread of the candidates; the terms that are kept are nearly all of it.
+    alone = [replace(found, members=(one._replace(share=1.0),)) for one in found.members]
+    away = np.stack([one.value(points) - one.value(found.typical).mean() for one in alone])
+    spread = found.shares @ (away - found.shares @ away) ** 2
+    learnt = found.shares @ np.stack([one.error(points) ** 2 for one in alone])
+    assert error == pytest.approx(np.sqrt(learnt + spread), rel=0.3)
 
 
 def test_the_sine_of_chains_is_the_sine():
