@@ -29,21 +29,26 @@ if TYPE_CHECKING:
     from onlooker.engine.run import Chains, run
     from onlooker.fit import memory as memory
     from onlooker.live.observer import Observer
+    from onlooker.reconstruction.compare import Comparison, compare
+    from onlooker.reconstruction.maximum_region import MaximumRegion
     from onlooker.reconstruction.reconstruct import reconstruct
     from onlooker.reconstruction.result import Reconstruction
     from onlooker.reconstruction.store import load
 
 __all__ = [
     "Chains",
+    "Comparison",
     "Grid",
     "LogWriter",
     "Marginals",
+    "MaximumRegion",
     "Message",
     "Observations",
     "Observer",
     "OnlookerWarning",
     "Optimizer",
     "Reconstruction",
+    "compare",
     "load",
     "observe",
     "open_log",
@@ -59,6 +64,9 @@ __all__ = [
 # The module that each public name lives in.
 _HOME = {
     "Chains": "engine.run",
+    "Comparison": "reconstruction.compare",
+    "compare": "reconstruction.compare",
+    "MaximumRegion": "reconstruction.maximum_region",
     "Grid": "engine.accumulators",
     "LogWriter": "data.log.writer",
     "Marginals": "engine.accumulators",

@@ -13,7 +13,7 @@ from onlooker.fit.box import CELLS, Box, box_of
 from onlooker.fit.cells import Cells, law_on_cells
 from onlooker.fit.climb import climbed
 from onlooker.fit.cosine_sums import SETTINGS, CosineFit, CosineSums, fit_cosines, refit_cosines
-from onlooker.fit.error_bars import typical_points
+from onlooker.fit.error_bars import scaled, typical_points
 from onlooker.fit.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.fit.sample import Drawn, sample_cells
 from onlooker.fit.steepness import Weighting, usual_spread, weighting
@@ -152,6 +152,11 @@ class CosinePotential:
         # Under a loose prior the cosines fit the quadratic again, under a tight one they vanish: errors never add up.
         learnt = self.unit**2 * self.cosines.error(inside, typical) ** 2
         return np.sqrt(np.maximum(learnt, self.trend.error_squared(inside, typical)))
+
+    def covariance(self, points: np.ndarray) -> np.ndarray:
+        """See `Potential.covariance`."""
+        inside, _ = self.support.back(self._scaled(points))
+        return scaled(self.cosines.covariance(inside, self._scaled(self.typical)), self.error(points))
 
     def explored(self, points: np.ndarray) -> np.ndarray:
         return self.support.holds(self._scaled(points))

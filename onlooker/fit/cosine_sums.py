@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack
 
 from onlooker.fit.box import Box
-from onlooker.fit.error_bars import clustered, sandwich, widened
+from onlooker.fit.error_bars import clustered, sandwich, scaled, widened
 
 __all__ = ["SETTINGS", "CosineFit", "CosineSettings", "CosineSums", "fit_cosines", "refit_cosines"]
 
@@ -330,6 +330,19 @@ class CosineFit:
                 variance = np.maximum(variance, seen)
             parts.append(np.sqrt(widened(variance, [away @ part for part in apart], usual)))
         return np.concatenate([np.zeros(0), *parts])
+
+    def covariance(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
+        """Covariance (n, n) of R̂ minus its mean over the points ``about``, with the variances of `error`."""
+        middle = self.features(about).mean(axis=0)
+        away = self.features(points) - middle
+        solved = cho_solve(self.factor, away.T)
+        total = self.noise * (away @ solved)
+        if self.scores is not None and self.smoothed is not None:
+            seen = self.scores.T @ solved
+            total += seen.T @ seen + solved.T @ (self.smoothed[:, None] * solved)
+        if self.apart is not None:
+            total += 0.5 * (away @ self.apart.T) @ (away @ self.apart.T).T
+        return scaled(total, self.error(points, about))
 
     def judged(
         self, points: np.ndarray, gradients: np.ndarray, weights: np.ndarray, agents: np.ndarray | None, seed: int

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-__all__ = ["BUCKETS", "Clustered", "clustered", "sandwich", "typical_points", "widened"]
+__all__ = ["BUCKETS", "Clustered", "clustered", "drawn_errors", "sandwich", "scaled", "typical_points", "widened"]
 
 # Number of points over which R̂ is averaged: enough for a stable mean, and cheap to evaluate.
 TYPICAL = 500
@@ -101,6 +101,18 @@ def widened(variance: np.ndarray, apart: Sequence[np.ndarray], usual: Sequence[f
     for difference, mean in zip(apart, usual, strict=True):
         variance = variance + 0.5 * (difference**2 + mean)
     return variance
+
+
+def scaled(covariance: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """A covariance (n, n) with the correlations of another one and these standard errors (n,)."""
+    sizes = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    return covariance * np.outer(errors / sizes, errors / sizes)
+
+
+def drawn_errors(covariance: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Normal draws (count, n) with this covariance, which need not have full rank."""
+    variances, axes = np.linalg.eigh(covariance)
+    return generator.standard_normal((count, len(axes))) @ (axes * np.sqrt(np.maximum(variances, 0))).T
 
 
 def typical_points(points: np.ndarray, seed: int, count: int = TYPICAL) -> np.ndarray:

@@ -107,6 +107,10 @@ class Potential(Reward, Protocol):
         """∇R̂ at explored points (n, dim)."""
         ...
 
+    def covariance(self, points: np.ndarray) -> np.ndarray:
+        """Covariance (n, n) of R̂ minus its mean over the data; its diagonal is the square of `error`."""
+        ...
+
     def judged(self, points: np.ndarray, gradients: np.ndarray, agents: np.ndarray | None, seed: int) -> Self:
         """The same R̂, with error bars that know what it leaves of rows (n, dim) of these agents (n,), if known.
 

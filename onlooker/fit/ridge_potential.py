@@ -18,7 +18,7 @@ from onlooker.core.blas import one_thread
 from onlooker.core.messages import Message
 from onlooker.core.policies import Coordinates
 from onlooker.fit.climb import climbed
-from onlooker.fit.error_bars import clustered, sandwich, widened
+from onlooker.fit.error_bars import clustered, sandwich, scaled, widened
 from onlooker.fit.hmc import hamiltonian_chains
 from onlooker.fit.nearby import Nearby, Slope, judged_slope
 from onlooker.fit.ridge_density import Density, errors, folded, log_density, slopes
@@ -227,6 +227,20 @@ class RidgePotential:
             return np.sqrt(widened(total, [apart(self._values(z))], [usual]))
 
         return self._each(bar, points)
+
+    def covariance(self, points: np.ndarray) -> np.ndarray:
+        """See `Potential.covariance`."""
+        z = self._inside(points)
+        total = np.zeros((len(z), len(z)))
+        for (units, head, _, share, scores), (system, about, factor) in zip(self.members, self._systems, strict=True):
+            terms = system.terms(z, values(units, z)) - about
+            solved = system.solved(terms, head, factor)
+            seen = 0.0 if scores is None else (solved @ scores) @ (solved @ scores).T
+            total += share * (self.noise * (terms @ solved.T) + seen)
+        away = self._values(z) - self._values(self._inside(self.typical)).mean(axis=1)[:, None]
+        away = away - self.shares @ away
+        total += 0.5 * (away.T * self.shares) @ away
+        return scaled((total + total.T) / 2, self.error(points))
 
     def judged(
         self, points: np.ndarray, gradients: np.ndarray, agents: np.ndarray | None, seed: int

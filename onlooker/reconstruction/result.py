@@ -11,6 +11,7 @@ import numpy as np
 from onlooker.core.messages import Message, trusted
 from onlooker.core.policies import Coordinates
 from onlooker.core.settings import as_places, check_positive, check_seed, check_whole
+from onlooker.fit.error_bars import drawn_errors
 from onlooker.fit.grid_reward import GridReward
 from onlooker.fit.potential import Potential, Reward
 from onlooker.reconstruction import plots
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import xarray
 
     from onlooker.engine.run import Chains
+    from onlooker.reconstruction.maximum_region import MaximumRegion
 
 __all__ = ["Reconstruction"]
 
@@ -150,11 +152,56 @@ class Reconstruction:
         return np.where(self.fitted.explored(points), self.fitted.value(points), np.nan)
 
     def reward_error(self, x: Any) -> np.ndarray:
-        """Standard error, at x (n, dim), of R̂ minus its mean over the data, given the basis."""
+        """Standard error, at x (n, dim), of R̂ minus its mean over the data; nan where unexplored."""
         points = self._places(x)
+        potential = self._with_errors()
+        return np.where(potential.explored(points), potential.error(points), np.nan)
+
+    def reward_draws(self, x: Any, n: int = 1000, *, seed: int = 0) -> np.ndarray:
+        """Draws (n, places) of what R may be at x (places, dim), minus its mean over the data; nan where unexplored.
+
+        A draw is joint: differences between places have the error bars that belong to them.
+
+        Examples
+        --------
+        >>> draws = result.reward_draws([[0.0, 0.0], [1.0, 0.0]], 4000)  # doctest: +SKIP
+        >>> (draws[:, 0] > draws[:, 1]).mean()  # the chance that the first place is better  # doctest: +SKIP
+        """
+        check_whole(n=n)
+        check_seed(seed=seed)
+        points, potential = self._places(x), self._with_errors()
+        known = potential.explored(points)
+        found = np.full((int(n), len(points)), np.nan)
+        if known.any():
+            middle = float(potential.value(self._typical).mean())
+            errors = drawn_errors(potential.covariance(points[known]), int(n), np.random.default_rng(seed))
+            found[:, known] = potential.value(points[known]) - middle + errors
+        return found
+
+    def maximum_region(self, level: float = 0.95, *, seed: int = 0) -> "MaximumRegion":
+        """The explored places that may be the best one: a set that holds it with probability ``level``.
+
+        See `onlooker.reconstruction.maximum_region`.
+        """
+        from onlooker.reconstruction.maximum_region import maximum_region
+
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level!r}; give a probability between 0 and 1, such as 0.95.")
+        check_seed(seed=seed)
+        seen = self._seen if self.coordinates is None else self.coordinates.fold(self._seen)[0]
+        return maximum_region(self._with_errors(), seen, self.maximum(), level, seed)
+
+    def _with_errors(self) -> Potential:
         if not self.fitted.has_error:
             raise ValueError(f"error bars are known with method='potential' only; {self.method} has none.")
-        return np.where(self.fitted.explored(points), self.fitted.error(points), np.nan)
+        return cast(Potential, self.fitted)
+
+    @property
+    def _typical(self) -> np.ndarray:
+        """Explored observed points: R̂ minus its mean over them has the error bars that are reported."""
+        potential = self._with_errors()
+        known = self._seen[potential.explored(self._seen)]
+        return known if len(known) else self._seen
 
     def explored(self, x: Any) -> np.ndarray:
         """Whether learners, or chains of a reward on a grid, were near x (n, dim)."""

@@ -63,6 +63,9 @@ class Bowl:
     def explored(self, points: np.ndarray) -> np.ndarray:
         return (np.abs(points - self.mean) < 4 * self.spread).all(axis=1)
 
+    def covariance(self, points: np.ndarray) -> np.ndarray:
+        return np.outer(self.error(points), self.error(points))
+
     def judged(self, points: np.ndarray, gradients: np.ndarray, agents: Any, seed: int) -> "Bowl":
         return self
 
