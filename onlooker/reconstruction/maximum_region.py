@@ -16,11 +16,12 @@ from onlooker.fit.potential import Potential
 
 __all__ = ["MaximumRegion", "maximum_region"]
 
-# Places looked at of each kind, those of highest R̂ and others whose error bars are looked at, those compared with each
+# Places looked at of each kind, those of highest R̂ and others whose errors are looked at, those compared with each
 # other, and joint draws of their errors.
-LOOKED_AT, HIGHEST, OTHERS, COMPARED, DRAWS = 6000, 1500, 500, 300, 400
-# Places with a higher R̂ plus this number of standard errors are compared first.
-HOPEFUL = 3.0
+LOOKED_AT, HIGHEST, OTHERS, COMPARED, DRAWS = 6000, 1000, 500, 300, 400
+# Places that are lower than the highest by at most this number of standard errors are compared; and so many of the
+# highest in any case.
+HOPEFUL, SURE = 5.0, 20
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,12 @@ def maximum_region(
         )
     order = np.argsort(-potential.value(places))
     places = places[np.concatenate([order[:HIGHEST], generator.permutation(order[HIGHEST:])[:OTHERS]])]
-    hope = potential.value(places) + HOPEFUL * potential.error(places)
-    rivals = places[np.argsort(-hope)[:COMPARED]]
+    height, covariance = potential.value(places), potential.covariance(places)
+    best = int(np.argmax(height))
+    spread = np.sqrt(np.maximum(covariance[best, best] + np.diag(covariance) - 2 * covariance[best], 0))
+    hopeful = generator.permutation(np.flatnonzero(height[best] - height <= HOPEFUL * spread))
+    chosen = np.union1d(np.argsort(-height)[:SURE], hopeful[: COMPARED - SURE])
+    rivals = places[chosen]
     inside = rivals[_may_be_best(potential, rivals, level, seed, len(rivals))]
     return MaximumRegion(level, inside, inside.min(axis=0), inside.max(axis=0), potential, rivals, seed)
 
