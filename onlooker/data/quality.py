@@ -27,6 +27,9 @@ STEEPEST = 1000.0
 CHUNK = 1 << 18
 # Share of duplicated rows above which there is a warning.
 DUPLICATES = 0.01
+# Standard deviation across a line or plane, in those of the coordinates, below which points are said to lie on it; the
+# rows looked at; and the most coordinates.
+FLATTEST, MOST_LOOKED_AT, MOST_AXES = 1e-3, 50_000, 200
 
 
 def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, list[Message]]:
@@ -63,6 +66,7 @@ def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, lis
         warnings.append(Message("gradients-equal", text))
     else:
         warnings += _warn_about_sign(seen, closed)
+    warnings += _warn_about_flatness(seen)
     needed = seen.dim * (seen.dim + 3) // 2
     if seen.agents is not None and len(np.unique(seen.agents)) < needed:
         agents = len(np.unique(seen.agents))
@@ -72,6 +76,26 @@ def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, lis
         )
         warnings.append(Message("agents-few", text, {"agents": agents, "coefficients": needed}))
     return seen, warnings
+
+
+def _warn_about_flatness(seen: Observations) -> list[Message]:
+    """A warning if all points lie on a line or a plane, or nearly: where R̂ is not on it, it is made up."""
+    if seen.dim < 2 or seen.dim > MOST_AXES:
+        return []
+    few = seen.points[:: max(1, len(seen) // MOST_LOOKED_AT)].astype(float)
+    size = np.linalg.eigvalsh(np.corrcoef(few.T))
+    thin = size <= FLATTEST**2
+    if not thin.any() or len(few) <= 2 * seen.dim:
+        return []
+    left = seen.dim - int(np.count_nonzero(thin))
+    what = {1: "a line", 2: "a plane"}.get(left, f"a flat part of {left} dimensions")
+    width = float(np.sqrt(max(size[0], 0)))
+    text = (
+        f"the points lie on {what}, or within {width:.1g} of it where they spread by 1: R̂ is known there alone, and "
+        "nothing is known of what learners would do beside it. Watch learners that start elsewhere, or give "
+        "coordinates along it."
+    )
+    return [Message("points-flat", text, {"dimensions": left, "width": width})]
 
 
 def usual_rows(points: np.ndarray, gradients: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from onlooker.fit.quadratic import Quadratic, fit_quadratic, no_quadratic
 from onlooker.fit.sample import Drawn, sample_cells
 from onlooker.fit.steepness import Weighting, usual_spread, weighting
 from onlooker.fit.sums import FitKind
-from onlooker.fit.support import Support, cell_counts, support_of
+from onlooker.fit.support import Outline, Support, cell_counts, outline_of, support_of
 
 __all__ = ["KIND", "CosinePotential", "CosinePotentialSums", "alike", "begin_cosine_potential"]
 
@@ -55,6 +55,8 @@ class CosinePotential:
         Mean squared error of the quadratic's gradient on the held-out observations.
     weighting
         Weights of steep rows; ``None`` if all count the same.
+    outline
+        The outline of the points along their principal axes; ``None`` in files of version 0.1.
     """
 
     known: ClassVar[bool] = True
@@ -73,6 +75,7 @@ class CosinePotential:
     typical: np.ndarray
     quadratic_error: float
     weighting: Weighting | None = None
+    outline: Outline | None = None
 
     @property
     def dim(self) -> int:
@@ -159,7 +162,9 @@ class CosinePotential:
         return scaled(self.cosines.covariance(inside, self._scaled(self.typical)), self.error(points))
 
     def explored(self, points: np.ndarray) -> np.ndarray:
-        return self.support.holds(self._scaled(points))
+        inside = self._scaled(points)
+        found = self.support.holds(inside)
+        return found if self.outline is None else found & self.outline.holds(inside)
 
     def law(self, beta: float, log_weight: LogWeight | None = None) -> Cells:
         """exp(βR̂), times exp(log_weight) if given, on cells in the points' units."""
@@ -230,6 +235,8 @@ class CosinePotentialSums:
         Weights of steep rows; ``None`` if all count the same.
     agents
         Number of agents in the sample; 0 if they are unknown.
+    outline
+        The outline of the points along their principal axes; ``None`` in files of version 0.1.
     """
 
     centre: np.ndarray
@@ -245,6 +252,7 @@ class CosinePotentialSums:
     outside: float = 0.0
     weighting: Weighting | None = None
     agents: int = 0
+    outline: Outline | None = None
 
     @property
     def edges(self) -> Box:
@@ -281,6 +289,8 @@ class CosinePotentialSums:
         for sums, rows in ((self.train, inside & ~held), (self.held, inside & held)):
             sums.add(scaled[rows], rest[rows], steep[rows])
         self.counts += cell_counts(scaled[inside], self.box, weights[inside])
+        if self.outline is not None:
+            self.outline = self.outline.grown(scaled[inside])
         self.outside += float(weights[~inside].sum())
 
     def forget(self, share: float) -> None:
@@ -310,6 +320,7 @@ class CosinePotentialSums:
             held=self.held.joined(other.held),
             counts=self.counts + other.counts,
             outside=self.outside + other.outside,
+            outline=None if self.outline is None or other.outline is None else self.outline.joined(other.outline),
         )
 
     def fit(self, like: CosinePotential | None = None) -> CosinePotential:
@@ -341,6 +352,7 @@ class CosinePotentialSums:
             typical,
             quadratic_error,
             self.weighting,
+            self.outline,
         )
 
 
@@ -419,6 +431,7 @@ def begin_cosine_potential(
         typical_points(points, seed),
         weighting=steep,
         agents=0 if agents is None else len(np.unique(agents)),
+        outline=outline_of(scaled),
     )
 
 

@@ -1,23 +1,64 @@
-"""The explored region on a grid: where a fitted reward is trusted, and the nearest explored cell elsewhere.
+"""The explored region: cells of a grid, where a fitted reward is trusted, and the nearest of them elsewhere.
 
 A cell is explored if a Gaussian window about it, two cells or n^(−1/(N+4)) standard deviations wide, contains a few
 points. Outside, R̂ is evaluated at the nearest explored cell, and log p is lowered by a wall e + 2e², with e the
 distance to that cell in standard deviations.
+
+Cells are wider than points that lie close to a line or a plane. A place must therefore also be within the outline of
+the points along their principal axes, in standard deviations along each.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt, gaussian_filter
 
 from onlooker.fit.box import CELLS, Box
 
-__all__ = ["Support", "cell_counts", "support_of"]
+__all__ = ["Outline", "Support", "cell_counts", "outline_of", "support_of"]
 
 # Points that a window must contain: with fewer, single outliers would count as explored.
 FEWEST = 5.0
 # Smallest width of the window in cells: a narrower one would leave holes between cells.
 NARROWEST = 2.0
+
+
+# Distance from the outermost points, in standard deviations along each principal axis, up to which a place is explored;
+# and the least standard deviation, as a share of the largest: that of rounding.
+BESIDE, ROUNDED = 0.5, 1e-9
+
+
+class Outline(NamedTuple):
+    """Ends of the points (dim,) along their principal axes, in standard deviations; ``forward`` leads to these."""
+
+    forward: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def grown(self, points: np.ndarray) -> "Outline":
+        """The outline with more points (n, dim)."""
+        if not len(points):
+            return self
+        along = points @ self.forward.T
+        return self._replace(low=np.minimum(self.low, along.min(axis=0)), high=np.maximum(self.high, along.max(axis=0)))
+
+    def joined(self, other: "Outline") -> "Outline":
+        """The outline of the points of both, which have the same axes."""
+        return self._replace(low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
+
+    def holds(self, points: np.ndarray) -> np.ndarray:
+        """Whether points (n, dim) are inside, or not far from it."""
+        along = points @ self.forward.T
+        return ((along >= self.low - BESIDE) & (along <= self.high + BESIDE)).all(axis=1)
+
+
+def outline_of(points: np.ndarray) -> Outline:
+    """The outline of no points yet, along the principal axes of these (n, dim)."""
+    variance, axes = np.linalg.eigh(np.atleast_2d(np.cov(points.T)))
+    size = np.sqrt(np.maximum(variance, (ROUNDED * np.sqrt(variance[-1])) ** 2))
+    empty = np.full(points.shape[1], np.inf)
+    return Outline((axes / size).T, empty, -empty)
 
 
 @dataclass(frozen=True)

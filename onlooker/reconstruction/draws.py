@@ -94,6 +94,8 @@ class Law:
             "unresolved_share": unresolved,
             "draw_seconds": time.perf_counter() - began,
         }
+        if draws is None and not explored.any():
+            return Judged(samples[:, :0], Findings(numbers, [_refused(self.beta)]))
         return Judged(samples, Findings(numbers, _warn_about(numbers, self.potential)))
 
     def sample(self, draws: int | None = None) -> np.ndarray:
@@ -153,6 +155,14 @@ class Draws:
 def given(samples: np.ndarray, law: Law | None = None) -> Draws:
     """Samples (chain, draw, dim) that are known already, such as those of chains or of a file."""
     return Draws(law, Judged(samples, Findings({}, [])))
+
+
+def _refused(beta: float) -> Message:
+    text = (
+        f"none of exp({beta:g}·R̂) lies where learners were, so that there are no samples: R̂ is higher where nothing is "
+        "known of it. R̂ itself stands where learners were. Watch learners that start farther out, or for longer."
+    )
+    return Message("samples-refused", text, {"unexplored_share": 1.0})
 
 
 def _warn_about(numbers: dict[str, float], potential: Potential) -> list[Message]:

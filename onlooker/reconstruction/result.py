@@ -99,7 +99,10 @@ class Reconstruction:
 
     @property
     def samples(self) -> np.ndarray:
-        """Samples (chain, draw, dim) of exp(βR̂), drawn at their first use and kept; of chains, thinned."""
+        """Samples (chain, draw, dim) of exp(βR̂), drawn at their first use and kept; of chains, thinned.
+
+        There are none, and a warning says why, if none of exp(βR̂) lies where learners were.
+        """
         return self.draws.get().samples
 
     @property
@@ -245,7 +248,8 @@ class Reconstruction:
         The samples are drawn for it.
         """
         interval = None if self.coordinates is None else self.coordinates.interval
-        return self.fitted.maximum(self.samples.reshape(-1, self.dim), interval)
+        samples = self.samples.reshape(-1, self.dim)
+        return self.fitted.maximum(samples if len(samples) else self._seen, interval)
 
     @property
     def _seen(self) -> np.ndarray:
@@ -262,6 +266,8 @@ class Reconstruction:
 
     def plot(self) -> Any:
         """A matplotlib Figure of the samples: on a map of βR̂ in two dimensions, the chains' traces otherwise."""
+        if not self.samples.size:
+            return self.landscape()
         if self.dim != 2:
             return plots.trace(self.samples, 1 if self._chains is None else self._chains.sample_every)
         beta = self.found.diagnostics["beta"]

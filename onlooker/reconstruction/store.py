@@ -159,7 +159,7 @@ def _messages(saved: Any) -> list[Message]:
 def _checked(result: Reconstruction) -> Reconstruction:
     """The result, if its parts have the right types and dimensions."""
     samples = result.samples
-    if samples.ndim != 3 or not samples.size or samples.dtype.kind != "f":
+    if samples.ndim != 3 or not samples.shape[0] * samples.shape[2] or samples.dtype.kind != "f":
         raise ValueError(f"its samples are of shape {samples.shape}, {samples.dtype}")
     if not isinstance(result.found.diagnostics, dict) or not isinstance(result.method, str):
         raise ValueError("its diagnostics or its method are missing")
@@ -176,6 +176,8 @@ def _try(result: Reconstruction) -> None:
     if not np.isfinite(result.samples).all():
         raise ValueError("its samples are not finite")
     point = result.samples[0, :1].astype(float)
+    if not len(point):
+        point = result.observed.get("points", np.zeros((1, result.dim)))[:1].astype(float)
     with np.errstate(all="raise", under="ignore"):
         if result.fitted.has_error:
             result.fitted.error(point)

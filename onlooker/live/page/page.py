@@ -153,7 +153,8 @@ class Page:
         if truth is not None and drawn is not None and not errors:
             places = np.stack(np.meshgrid(drawn.horizontal, drawn.vertical), axis=-1).reshape(-1, 2)[:, list(pair)]
             real = drawn._replace(values=truth(places).reshape(drawn.values.shape))
-        marginals = intervals(result.samples.reshape(-1, result.dim), self._points) if result.dim > 2 else None
+        samples = result.samples.reshape(-1, result.dim) if result.dim > 2 else np.zeros((0, 1))
+        marginals = intervals(samples, self._points) if len(samples) else None
         strip = self._watch.history.strip(pair[0])
         return Drawing(drawn, real, curve_along(result, pair[0], box, summit), strip, marginals)
 
