@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onlooker.engine.run import Chains, run
     from onlooker.fit import memory as memory
     from onlooker.live.observer import Observer
+    from onlooker.reconstruction.many import reconstruct_many
     from onlooker.reconstruction.reconstruct import reconstruct
     from onlooker.reconstruction.result import Reconstruction
     from onlooker.reconstruction.store import load
@@ -51,6 +52,7 @@ __all__ = [
     "pooled",
     "read_log",
     "reconstruct",
+    "reconstruct_many",
     "record",
     "recorded",
     "run",
@@ -75,6 +77,7 @@ _HOME = {
     "pooled": "data.stream",
     "read_log": "data.log.reader",
     "reconstruct": "reconstruction.reconstruct",
+    "reconstruct_many": "reconstruction.many",
     "record": "data.record.by_type",
     "recorded": "data.stream",
     "run": "engine.run",

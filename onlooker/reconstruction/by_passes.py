@@ -32,7 +32,7 @@ from onlooker.reconstruction.runs import FOOTERS, Run, Shard, rows_at, runs_of, 
 from onlooker.storage.trees import pack, unpack
 from onlooker.workers import Engine
 
-__all__ = ["Read", "by_passes", "small"]
+__all__ = ["Looked", "Read", "by_passes", "looked_at", "small"]
 
 # Rows of the sample, and numbers (rows times dimensions) of its points. A log of no more rows is read into memory.
 SAMPLE, SAMPLE_NUMBERS = 1 << 18, 1 << 24
@@ -84,6 +84,33 @@ class Read(NamedTuple):
     numbers: dict[str, Any]
 
 
+class Looked(NamedTuple):
+    """What is known about a log without a fit.
+
+    Attributes
+    ----------
+    seen
+        The sample.
+    quality
+        What is known about all rows.
+    warnings
+        Warnings about them.
+    numbers
+        Numbers about the learners' updates, by name.
+    jump
+        The number of the row in the log at which the reward may have jumped last.
+    rows
+        Number of rows of the log.
+    """
+
+    seen: Observations
+    quality: QualitySums
+    warnings: list[Message]
+    numbers: dict[str, Any]
+    jump: int | None
+    rows: int
+
+
 class _Choice(NamedTuple):
     """What was chosen, from which rows, and what was found about these."""
 
@@ -107,9 +134,22 @@ def by_passes(log: Log, options: Options, engine: Engine, checkpoint: Any = None
     return _Passes(log, options, engine, checkpoint).result()
 
 
+def looked_at(log: Log, seed: int, engine: Engine, checkpoint: Any = None) -> Looked:
+    """The same passes without a fit."""
+    passes = _Passes(log, Options(1.0, 1, seed), engine, checkpoint, fit=False)
+    shards = passes._shards()
+    choice, total = passes._passed(shards)
+    log.torn |= total.torn
+    warnings = [*total.quality.messages(log.dim), *choice.warnings]
+    jump = int(total.jumps[-1, 0]) if len(total.jumps) else None
+    return Looked(choice.seen, total.quality, warnings, choice.numbers, jump, shards[-1].end)
+
+
 class _Passes:
-    def __init__(self, log: Log, options: Options, engine: Engine, checkpoint: Any) -> None:
-        self.began = time.perf_counter()
+    """The passes over a log; with ``fit=False``, rows are counted and watched only."""
+
+    def __init__(self, log: Log, options: Options, engine: Engine, checkpoint: Any, fit: bool = True) -> None:
+        self.began, self.fit = time.perf_counter(), fit
         self.log, self.options, self.engine = log, options, engine
         self.kept = None if checkpoint is None else Kept(checkpoint)
         # Sent to workers, which need no footers.
@@ -193,14 +233,14 @@ class _Passes:
 
     def _chosen(self, sample: Sample, rows: int) -> _Choice:
         """Everything that sums depend on, from the sample."""
-        options, given = self.options, sample.seen
-        if given.agents is not None and given.agents.dtype.kind not in "iufb":
-            names, codes = np.unique(given.agents, return_inverse=True)
-            given = replace(given, agents=codes, agent_names=names)
-        limits = usual_limits(given.points, given.gradients)
-        numbered = given.rows
+        options, seen = self.options, sample.seen
+        if seen.agents is not None and seen.agents.dtype.kind not in "iufb":
+            names, codes = np.unique(seen.agents, return_inverse=True)
+            seen = replace(seen, agents=codes, agent_names=names)
+        limits = usual_limits(seen.points, seen.gradients)
+        numbered = seen.rows
         # In numbers of the sample, as `inspect` counts.
-        checked, warnings = inspect(replace(given, rows=None), closed=options.interval is not None)
+        checked, warnings = inspect(replace(seen, rows=None), closed=options.interval is not None)
         assert numbered is not None
         places = numbered if checked.rows is None else numbered[checked.rows]
         numbers, updates = about_updates(checked)
@@ -209,7 +249,8 @@ class _Passes:
             by_name = agents_held_out(checked.agents, options.seed, checked.agent_names)
             by_agent = balanced(by_name)
             held = by_name if by_agent else held
-        sums = begin(checked.points, checked.gradients, held, options.seed, options.interval, checked.agents)
+        given = checked.points, checked.gradients, held, options.seed, options.interval, checked.agents
+        sums = begin(*given) if self.fit else None
         # A loss scale that changes looks like a jump of the reward.
         watched = all(message.code != "loss-scaled" for message in updates)
         chosen = Chosen(self.sent, options.seed, rows, by_agent, limits, sums, options.coordinates, watched)
@@ -229,7 +270,7 @@ class _Passes:
                 changed = {name[5:]: part for name, part in arrays.items() if name.startswith("sums/")}
                 quality = {name[8:]: part for name, part in arrays.items() if name.startswith("quality/")}
                 total = _Total(
-                    total.sums.joined(unpack(kind, begun | changed)),
+                    total.sums.joined(unpack(kind, begun | changed)) if self.fit else None,
                     total.quality.joined(unpack(QualitySums, quality)),
                     np.concatenate([total.jumps, arrays["jumps"]]),
                     total.torn | set(arrays["torn"].tolist()),

@@ -93,7 +93,7 @@ class Chosen:
     limits
         Limits of rows that did not run away.
     sums
-        Empty sums.
+        Empty sums; ``None`` if rows are inspected only.
     coordinates
         Coordinates of policies, if the points are.
     watched
@@ -206,7 +206,7 @@ def summed(run: Run, chosen: Chosen) -> dict[str, np.ndarray]:
         watch.show(log, run.before, run.first - BEFORE, run.first)
     by_agent, held_agents = RowsByAgent(log.dim), np.zeros(0, bool)
     sketch = Sketch.of(chosen.count)
-    waiting = _Waiting(sums.add)
+    waiting = None if sums is None else _Waiting(sums.add)
     for shard, rows, first in _by_shard(log, run.shards):
         if shard is not None:
             quality = replace(quality, digests=np.pad(quality.digests, ((0, 1), (0, 0))))
@@ -219,10 +219,12 @@ def summed(run: Run, chosen: Chosen) -> dict[str, np.ndarray]:
             if (new := by_agent.names[len(held_agents) :]).size:
                 held_agents = np.concatenate([held_agents, agents_held_out(new, chosen.seed)])
         stretches = rows_in_held_stretches(seen.rows, chosen.count, chosen.seed)
-        waiting.take(seen.points, seen.gradients, held_agents[numbers] if chosen.by_agent else stretches)
+        if waiting is not None:
+            waiting.take(seen.points, seen.gradients, held_agents[numbers] if chosen.by_agent else stretches)
         if watch is not None:
             watch.take(seen, rejected, runaways)
-    waiting.end()
+    if waiting is not None:
+        waiting.end()
     if hasattr(sums, "settle"):
         sums.settle()
     if watch is not None:
