@@ -227,7 +227,7 @@ def reconstruct_log(
         _writable(folder)
         print(f"read {len(source):,} observations of {source.dim} dimensions; fitting …", file=sys.stderr, flush=True)
         checkpoint = None
-    options = {"beta": beta, "chains": chains, "seed": seed, "workers": asked, "checkpoint": checkpoint}
+    options: dict[str, Any] = {"beta": beta, "chains": chains, "seed": seed, "workers": asked, "checkpoint": checkpoint}
     result = reconstruct(source, method=method, **options)
     summary = write_result(folder, result, log=str(log), command=_command(context), about=opened.about.to_metadata())
     numbers = result.diagnostics

@@ -117,7 +117,9 @@ def _advance(
     first: Array,
 ) -> tuple[State, Array, Sums]:
     """`advance` on every device of a mesh, on its own groups."""
-    everywhere, by_group, by_column = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(None, AXIS)
+    everywhere: Any = PartitionSpec()
+    by_group: Any = PartitionSpec(AXIS)
+    by_column: Any = PartitionSpec(None, AXIS)
 
     def like(tree: Any, spec: PartitionSpec) -> Any:
         return jax.tree.map(lambda _: spec, tree)

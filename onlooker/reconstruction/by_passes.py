@@ -26,7 +26,7 @@ from onlooker.reconstruction.by_potential import from_potential
 from onlooker.reconstruction.draws import Findings
 from onlooker.reconstruction.kept import Kept, chosen_digest, run_name
 from onlooker.reconstruction.options import Options
-from onlooker.reconstruction.passes import Asked, Chosen, Sample, concatenated, footers, sampled, summed
+from onlooker.reconstruction.passes import Asked, Chosen, Sample, concatenated, footers, sampled, summed, taken
 from onlooker.reconstruction.result import Reconstruction
 from onlooker.reconstruction.runs import FOOTERS, Run, Shard, rows_at, runs_of, shards_of, some_shards
 from onlooker.storage.trees import pack, unpack
@@ -218,8 +218,7 @@ class _Passes:
         keys = np.concatenate([part.keys for part in parts])
         if len(keys) > most:
             inside = keys <= np.partition(keys, most - 1)[most - 1]
-            columns = (seen.points, seen.gradients, seen.agents, seen.times, seen.rows)
-            seen = Observations(*_at(columns[:4], inside), rows=_at(columns[4:], inside)[0])
+            seen = taken(seen, inside)
             keys = keys[inside]
         torn = frozenset[str]().union(*(part.torn for part in parts))
         sample = Sample(keys, seen, torn, sum(part.rejected for part in parts))
@@ -328,10 +327,6 @@ class _Passes:
         assert near.rows is not None
         at = int(np.searchsorted(near.rows, row))
         return confirmed(Jump(at, at, 0.0, 0.0), near, potential)
-
-
-def _at(columns: Any, which: np.ndarray) -> list[Any]:
-    return [None if column is None else column[which] for column in columns]
 
 
 def _about_repeated(rows: int, others: int) -> list[Message]:

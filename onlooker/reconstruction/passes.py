@@ -26,7 +26,7 @@ from onlooker.fit.jumps.watch import JumpWatch
 from onlooker.reconstruction.runs import AFTER, BEFORE, Run, Shard, cleaned, observed
 from onlooker.storage.trees import pack
 
-__all__ = ["Asked", "Chosen", "Sample", "footers", "sampled", "summed"]
+__all__ = ["Asked", "Chosen", "Sample", "concatenated", "footers", "sampled", "summed", "taken"]
 
 # Consecutive rows of an agent that are sampled together: residuals are compared up to three steps apart.
 TOGETHER = 8
@@ -146,14 +146,15 @@ def sampled(run: Run, asked: Asked) -> Sample:
             ranks = (by_agent.ranks(numbers) // TOGETHER).astype(np.uint64)
             unit = _mixed(_mixed(ranks ^ place) ^ own[numbers])
         inside = unit <= most
-        found.append(_taken(seen, inside))
+        found.append(taken(seen, inside))
         keys.append(unit[inside])
     return Sample(
         np.concatenate([np.zeros(0, np.uint64), *keys]), concatenated(found, log.dim), frozenset(log.torn), rejected
     )
 
 
-def _taken(seen: Observations, which: np.ndarray) -> Observations:
+def taken(seen: Observations, which: np.ndarray) -> Observations:
+    """Some of the rows, by a mask (n,)."""
     columns = (seen.points, seen.gradients, seen.agents, seen.times, seen.rows)
     points, gradients, agents, times, rows = (None if part is None else part[which] for part in columns)
     assert points is not None
@@ -230,7 +231,9 @@ def summed(run: Run, chosen: Chosen) -> dict[str, np.ndarray]:
     if watch is not None:
         watch.show(log, run.after, run.end, run.end + AFTER)
     begun = pack(chosen.sums)
-    changed = {name: part for name, part in pack(sums, "").items() if not np.array_equal(part, begun.get(name))}
+    changed = {
+        name: part for name, part in pack(sums).items() if name not in begun or not np.array_equal(part, begun[name])
+    }
     return {
         **{f"sums/{name}": part for name, part in changed.items()},
         **pack(replace(quality, agents=by_agent.seen()), "quality"),

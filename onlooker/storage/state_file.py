@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from onlooker.storage import archive as npz
+from onlooker.storage.atomic import replace_file
 from onlooker.storage.signature import check_format, digest_of
-from onlooker.storage.stores import Place, write_whole
+from onlooker.storage.stores import Place, StorePath
 
 __all__ = ["packed", "read", "write"]
 
@@ -18,7 +19,11 @@ LONGEST_TITLE = 100
 def write(path: Any, kind: str, arrays: bytes) -> Any:
     """Write the arrays, as `packed`, of a state of this kind; returns the path."""
     title = f"onlooker {kind} {VERSION}\n".encode()
-    write_whole(path, title + digest_of([title, arrays]).digest() + arrays)
+    content = title + digest_of([title, arrays]).digest() + arrays
+    if isinstance(path, StorePath):
+        path.write_bytes(content)
+    else:
+        replace_file(path, content)
     return path
 
 

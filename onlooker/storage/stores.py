@@ -17,7 +17,7 @@ import pyarrow.fs
 
 from onlooker.core.messages import in_short
 
-__all__ = ["Place", "StorePath", "as_place", "read_whole", "write_whole"]
+__all__ = ["Place", "StorePath", "as_place"]
 
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss")
 # Objects up to this size are read in one piece; a log's shards have 8 to 16 MiB.
@@ -193,18 +193,3 @@ def as_place(path: Any) -> Place:
         raise ValueError(f"{path} is an address of another kind; give a path, or s3://…, gs://… or abfs://….")
     key, _, options = rest.partition("?")
     return StorePath(scheme, key.strip("/"), options)
-
-
-def read_whole(path: Place) -> bytes:
-    """The content of a file or an object."""
-    return path.read_bytes()
-
-
-def write_whole(path: Place, content: bytes) -> None:
-    """Write a file or an object: the old content is replaced by all of the new."""
-    if isinstance(path, StorePath):
-        path.write_bytes(content)
-    else:
-        from onlooker.storage.atomic import replace_file
-
-        replace_file(path, content)

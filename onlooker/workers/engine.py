@@ -15,15 +15,12 @@ RETRIES = 5
 
 
 class Engine(Protocol):
-    """Calls functions somewhere.
+    """Calls functions somewhere."""
 
-    Attributes
-    ----------
-    parallel
-        Number of calls that run at the same time.
-    """
-
-    parallel: int
+    @property
+    def parallel(self) -> int:
+        """Number of calls that run at the same time."""
+        ...
 
     def each(self, function: Callable[[Any, Any], Any], items: Sequence[Any], common: Any) -> Iterator[Any]:
         """Yield function(item, common) for every item, in the order of the items.
