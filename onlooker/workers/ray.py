@@ -92,8 +92,9 @@ def _called(version: str, function: Callable[[Any, Any], Any], item: Any, common
 @contextmanager
 def on_ray(gpus: float = 0) -> Iterator[OnRay]:
     """The engine, connected; a cluster that was started here ends with the context."""
-    # Read when Ray is imported.
+    # Read when Ray is imported. Errors of tasks are raised here, and need not be printed as well.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     with needs_extra("ray", "workers='ray'"):
         import ray
     if ray.is_initialized():
@@ -103,14 +104,31 @@ def on_ray(gpus: float = 0) -> Iterator[OnRay]:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(**quiet)
     else:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            object_store_memory=STORE,
-            **quiet,
-        )
+        with _loopback():
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                object_store_memory=STORE,
+                **quiet,
+            )
     try:
         yield OnRay(ray, gpus)
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Let Ray take 127.0.0.1 as the address of this machine, as it does on systems that it supports no cluster on.
+
+    Elsewhere it replaces 127.0.0.1 by an address that other machines reach, and its ports run anybody's code.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
