@@ -83,6 +83,7 @@ def test_the_sample_is_fair_and_keeps_rows_of_an_agent_together(rows, folder, mo
     assert follows.mean() > 0.8
 
 
+@pytest.mark.cluster
 def test_the_answer_is_that_of_rows_in_memory(rows, folder, monkeypatch):
     memory = onlooker.reconstruct(**rows, chains=4)
     small = onlooker.reconstruct(folder, chains=4)
@@ -100,6 +101,7 @@ def test_the_answer_is_that_of_rows_in_memory(rows, folder, monkeypatch):
     assert result.trusted
 
 
+@pytest.mark.cluster
 def test_a_driver_that_died_resumes_and_new_rows_cost_only_their_run(rows, folder, tmp_path, monkeypatch):
     cut_small(monkeypatch)
     log, kept = tmp_path / "log", tmp_path / "kept"
@@ -141,6 +143,7 @@ def test_a_driver_that_died_resumes_and_new_rows_cost_only_their_run(rows, folde
     assert len(made) == 8
 
 
+@pytest.mark.cluster
 def test_faults_of_a_log_are_found_by_sums(rows, tmp_path, monkeypatch):
     cut_small(monkeypatch)
     bad = {name: part.copy() for name, part in rows.items()}
@@ -158,6 +161,7 @@ def test_faults_of_a_log_are_found_by_sums(rows, tmp_path, monkeypatch):
     assert "sign-reversed" in codes(onlooker.reconstruct(write(tmp_path / "turned", turned), chains=4))
 
 
+@pytest.mark.cluster
 def test_a_folder_that_was_copied_twice_counts_once(folder, tmp_path, monkeypatch):
     cut_small(monkeypatch)
     shutil.copytree(folder, tmp_path / "log")
@@ -169,6 +173,7 @@ def test_a_folder_that_was_copied_twice_counts_once(folder, tmp_path, monkeypatc
     assert twice.found.diagnostics["observations"] == once.found.diagnostics["observations"]
 
 
+@pytest.mark.cluster
 def test_single_duplicates_are_estimated(rows, tmp_path, monkeypatch):
     cut_small(monkeypatch)
     doubled = {name: np.concatenate([part, part[:1200]]) for name, part in rows.items()}
@@ -178,6 +183,7 @@ def test_single_duplicates_are_estimated(rows, tmp_path, monkeypatch):
     assert message.numbers["duplicates"] == pytest.approx(1200, rel=0.01)
 
 
+@pytest.mark.cluster
 def test_rows_outside_the_box_begin_everything_again(folder, monkeypatch):
     cut_small(monkeypatch)
     passes = passes_over(folder)
@@ -197,6 +203,7 @@ def test_rows_outside_the_box_begin_everything_again(folder, monkeypatch):
     assert len(read.seen) > 4000
 
 
+@pytest.mark.cluster
 def test_jumps_of_stretches_are_those_of_the_whole_watch(tmp_path, monkeypatch):
     cut_small(monkeypatch, run=15_000, before=10_000)
     jumped = climbers(60_000, jumps=(28_000,))
@@ -208,6 +215,7 @@ def test_jumps_of_stretches_are_those_of_the_whole_watch(tmp_path, monkeypatch):
     assert "reward-jumped" in codes(onlooker.reconstruct(tmp_path, chains=4))
 
 
+@pytest.mark.cluster
 def test_above_three_dimensions_the_head_has_all_rows(tmp_path, monkeypatch):
     cut_small(monkeypatch, run=3000, sample=10_000)
     rows = climbers(9000, dim=5)
@@ -243,6 +251,21 @@ def test_agents_are_counted_in_bounded_memory():
     for values in (wide, wide[2:], np.array(["b", "a", "b"])):
         expected = np.unique(values, return_inverse=True)
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(distinct(values), expected, strict=True))
+
+
+def test_agents_of_many_batches_are_those_of_one():
+    rows = climbers(6000)
+    whole, parts = RowsByAgent(1), RowsByAgent(1)
+    for seen, size in ((whole, 6000), (parts, 250)):
+        for first in range(0, 6000, size):
+            some = slice(first, first + size)
+            numbers = seen.numbers(rows["agents"][some])
+            seen.add(rows["points"][some], rows["gradients"][some], numbers, rows["times"][some])
+    assert np.array_equal(whole.seen().rows, parts.seen().rows)
+    assert np.array_equal(whole.seen().steps, parts.seen().steps)
+    assert np.allclose(whole.seen().along, parts.seen().along, rtol=1e-12)
+    expected = agreement_with_steps(onlooker.observe(**rows))
+    assert np.allclose(np.sort(whole.seen().cosines), np.sort(expected), rtol=1e-9)
 
 
 def test_stretches_are_held_out_of_parts_as_of_the_whole():
@@ -284,6 +307,7 @@ def test_bad_settings_get_a_sentence(rows, folder, tmp_path):
         onlooker.reconstruct_many({"two": tmp_path / "none"})
 
 
+@pytest.mark.cluster
 def test_many_at_once_are_each_alone(folder, rows):
     seen = onlooker.observe(**rows)
     flat = replace(seen, gradients=np.float32(0.5) * seen.gradients)
