@@ -128,14 +128,19 @@ class Bench:
 def tasks() -> None:
     """Milliseconds of an empty task on each engine."""
     from onlooker.workers import engine_for
-    from tests.workers.calls import squared
+    from tests.workers.calls import asleep, squared
 
     for workers in (2, "ray"):
         with engine_for(workers) as engine:
             list(engine.each(squared, range(50), 0))
             began = time.perf_counter()
             list(engine.each(squared, range(500), 0))
-            print(f"an empty task, workers={workers}: {(time.perf_counter() - began) / 500 * 1e3:.1f} ms", flush=True)
+            each = (time.perf_counter() - began) / 500 * 1e3
+            list(engine.each(asleep, range(engine.parallel), 0.2))
+            began, tasks = time.perf_counter(), 20 * engine.parallel
+            list(engine.each(asleep, range(tasks), 0.2))
+            running = tasks * 0.2 / (time.perf_counter() - began)
+            print(f"workers={workers}: an empty task {each:.1f} ms; {running:.2f} of {engine.parallel} tasks at a time")
 
 
 def interrupted(bench: Bench) -> None:

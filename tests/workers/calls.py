@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,11 @@ def killed_once(item: int, mark: str) -> int:
         except FileExistsError:
             return item
         os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def asleep(item: int, seconds: float) -> int:
+    time.sleep(seconds)
     return item
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import onlooker
+import onlooker.reconstruction.by_passes
 from onlooker.core.extras import MissingExtraError
 from onlooker.data.log.formats import metadata
 from onlooker.storage.stores import as_place
@@ -109,6 +110,39 @@ def test_ray_compares_versions(ray_cluster, monkeypatch):
     monkeypatch.setattr("onlooker.workers.ray.__version__", "0.0.1")
     with engine_for("ray") as engine, pytest.raises(RuntimeError, match=r"and the caller 0\.0\.1; install the same"):
         list(engine.each(squared, range(2), 0))
+
+
+@pytest.mark.slow
+def test_a_lost_node_changes_nothing(folder, monkeypatch):
+    """Ray on a head and two nodes of one processor each, of which one is killed at a third of the work."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    cut_small(monkeypatch)
+    alone = onlooker.reconstruct(folder, chains=4)
+    memory = 100 * 2**20
+    head = {"num_cpus": 0, "object_store_memory": memory, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        nodes = [cluster.add_node(num_cpus=1, object_store_memory=memory) for _ in range(2)]
+        path = {"env_vars": {"PYTHONPATH": str(ROOT)}}
+        ray.init(address=cluster.address, runtime_env=path, log_to_driver=False, logging_level="ERROR")
+        cluster.wait_for_nodes()
+        passes = onlooker.reconstruction.by_passes
+        unpack, made = passes.unpack, []
+
+        def losing(kind, flat):
+            made.append(kind)
+            if len(made) == 4:
+                cluster.remove_node(nodes[0], allow_graceful=False)
+            return unpack(kind, flat)
+
+        monkeypatch.setattr(passes, "unpack", losing)
+        assert bits(onlooker.reconstruct(folder, chains=4, workers="ray")) == bits(alone)
+        assert sum(node["Alive"] for node in ray.nodes()) == 2
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
 
 
 def test_a_missing_extra_is_named(folder, monkeypatch):
