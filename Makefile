@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo watch test test-slow test-browser mutations screenshots docs lint format bench promises examples figures clean
+.PHONY: demo watch test test-slow test-browser test-cluster mutations screenshots docs lint format bench promises examples figures clean
 
 $(VENV)/core: pyproject.toml
 	@echo "setting up $(VENV): a minute or two"
@@ -24,6 +24,10 @@ $(VENV)/page: $(VENV)/core
 $(VENV)/browser: $(VENV)/page
 	command -v chromium > /dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
 	$(PIP) -e '.[browser]'
+	touch $@
+
+$(VENV)/cluster: $(VENV)/tools
+	$(PIP) -c constraints-test.txt -e '.[cluster-test]'
 	touch $@
 
 $(VENV)/docs: $(VENV)/core
@@ -51,6 +55,9 @@ test: $(VENV)/tools         ## the tests
 test-browser: $(VENV)/browser  ## test the page and the report in a real Chromium, installed from Debian
 	command -v chromium > /dev/null
 	$(BIN)/python -m pytest -m browser
+
+test-cluster: $(VENV)/cluster  ## large logs by processes and Ray, an object store, chains on several devices
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster
 
 screenshots: $(VENV)/browser   ## the screenshots of the live page in the docs, and its speed
 	$(BIN)/python -m benchmarks.page --pictures docs/figures

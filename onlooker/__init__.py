@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from onlooker.fit import memory as memory
     from onlooker.live.observer import Observer
     from onlooker.reconstruction.compare import Comparison, compare
+    from onlooker.reconstruction.many import reconstruct_many
     from onlooker.reconstruction.maximum_region import MaximumRegion
     from onlooker.reconstruction.reconstruct import reconstruct
     from onlooker.reconstruction.result import Reconstruction
@@ -56,6 +57,7 @@ __all__ = [
     "pooled",
     "read_log",
     "reconstruct",
+    "reconstruct_many",
     "record",
     "recorded",
     "run",
@@ -83,6 +85,7 @@ _HOME = {
     "pooled": "data.stream",
     "read_log": "data.log.reader",
     "reconstruct": "reconstruction.reconstruct",
+    "reconstruct_many": "reconstruction.many",
     "record": "data.record.by_type",
     "recorded": "data.stream",
     "run": "engine.run",

@@ -116,7 +116,12 @@ def reproduce(
         raise typer.Exit(1)
 
 
-LogPath = Annotated[Path, typer.Argument(help="A folder of shards, or a .parquet, .npz or .csv file.")]
+LogPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="LOG", help="A folder of shards, or a .parquet, .npz or .csv file; or s3://…, gs://…, abfs://…"
+    ),
+]
 LearningRate = Annotated[float | None, typer.Option(help="ε of the learners, for logs without gradients.")]
 Rule = Annotated[
     str | None,
@@ -129,6 +134,13 @@ Descent = Annotated[
     typer.Option("--descent/--ascent", help="The gradients are those of a loss, or not; overrides the log."),
 ]
 Components = Annotated[int | None, typer.Option(help="Use only this number of principal components of the points.")]
+Workers = Annotated[
+    str | None, typer.Option(help="Who reads a large log: a number of processes, or ray. Default: this process.")
+]
+Sums = Annotated[
+    str | None,
+    typer.Option(help="Folder for sums over parts of a large log: after an interruption, only the rest is read."),
+]
 
 
 @app.command()
@@ -140,20 +152,29 @@ def inspect(
     weight_decay: WeightDecay = 0.0,
     descent: Descent = None,
     components: Components = None,
+    workers: Workers = None,
+    checkpoint: Sums = None,
 ) -> None:
     """Show what a log contains, whether it is usable, and which method suits it."""
-    from onlooker.reconstruction.inspect_log import inspect_log
+    from onlooker.reconstruction.by_passes import small
+    from onlooker.reconstruction.inspect_log import inspect_large, inspect_log
+    from onlooker.workers import engine_for
 
-    opened, seen = _read(log, learning_rate, optimizer, momentum, weight_decay, descent, components)
-    inspection = inspect_log(opened, seen)
+    asked = _workers(workers)
+    opened = _open(log, learning_rate, optimizer, momentum, weight_decay, descent)
+    if components is None and not small(opened):
+        with engine_for(asked) as engine:
+            inspection = inspect_large(opened, engine, checkpoint)
+    else:
+        inspection = inspect_log(opened, _read(opened, components))
     print(f"{log}: {_described(opened)}")
     for name, value in inspection.numbers.items():
         print(f"  {name.replace('_', ' '):<18} {_short(value)}")
     print("  where the points are (5 %, 50 %, 95 %):")
     for axis, (low, middle, high) in enumerate(inspection.occupancy.T[:MOST_SHOWN]):
         print(f"    θ({axis + 1:<3}) {low:>11.4g} {middle:>11.4g} {high:>11.4g}")
-    if seen.dim > MOST_SHOWN:
-        print(f"    … and {seen.dim - MOST_SHOWN} more coordinates")
+    if (dim := inspection.occupancy.shape[1]) > MOST_SHOWN:
+        print(f"    … and {dim - MOST_SHOWN} more coordinates")
     for warning in inspection.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"usable: {'yes' if inspection.usable else 'no'}")
@@ -177,8 +198,14 @@ def reconstruct_log(
     weight_decay: WeightDecay = 0.0,
     descent: Descent = None,
     components: Components = None,
+    workers: Workers = None,
+    checkpoint: Sums = None,
 ) -> None:
-    """Reconstruct the reward from a log: figures, summary.json, and the result as a Zarr store."""
+    """Reconstruct the reward from a log: figures, summary.json, and the result as a Zarr store.
+
+    After Ctrl-C, the same command with --checkpoint reads only the rest of a large log.
+    """
+    from onlooker.reconstruction.by_passes import small
     from onlooker.reconstruction.folder import SUMMARY, write_result
     from onlooker.reconstruction.reconstruct import METHODS, reconstruct
 
@@ -187,11 +214,21 @@ def reconstruct_log(
         raise ValueError(
             f"method is {method!r}; choose one of {', '.join(known)}; others need a density, given in Python."
         )
-    folder = Path("out") / log.name if out is None else out
-    opened, seen = _read(log, learning_rate, optimizer, momentum, weight_decay, descent, components)
-    _writable(folder)
-    print(f"read {len(seen):,} observations of {seen.dim} dimensions; fitting …", file=sys.stderr, flush=True)
-    result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed)
+    folder = Path("out") / (Path(log).name or "log") if out is None else out
+    asked = _workers(workers)
+    opened = _open(log, learning_rate, optimizer, momentum, weight_decay, descent)
+    if components is None and method in ("auto", "potential") and not small(opened):
+        _writable(folder)
+        rows = opened.row_count()
+        print(f"reading {rows:,} observations of {opened.dim} dimensions …", file=sys.stderr, flush=True)
+        source: Any = opened
+    else:
+        source = _read(opened, components)
+        _writable(folder)
+        print(f"read {len(source):,} observations of {source.dim} dimensions; fitting …", file=sys.stderr, flush=True)
+        checkpoint = None
+    options: dict[str, Any] = {"beta": beta, "chains": chains, "seed": seed, "workers": asked, "checkpoint": checkpoint}
+    result = reconstruct(source, method=method, **options)
     summary = write_result(folder, result, log=str(log), command=_command(context), about=opened.about.to_metadata())
     numbers = result.diagnostics
     where = "" if summary["maximum_explored"] else ", where no learner was"
@@ -224,7 +261,7 @@ def report(
 def watch(
     context: typer.Context,
     source: Annotated[
-        Path | None, typer.Argument(help="A folder of shards that may still grow, or a log file.")
+        str | None, typer.Argument(help="A folder of shards that may still grow, also in a store, or a log file.")
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Simulated learners, whose reward jumps.")] = False,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = None,
@@ -249,30 +286,35 @@ def watch(
     from onlooker.live.page.source import GrowingLog
     from onlooker.live.page.watch import Watch
     from onlooker.simulation.demonstration import Demonstration
+    from onlooker.storage.stores import as_place
 
-    seen = Demonstration(seed=seed) if source is None else GrowingLog(source, descent, components)
+    seen = Demonstration(seed=seed) if source is None else GrowingLog(as_place(source), descent, components)
     watched = Watch(seen, "adaptive" if forgetting is None else forgetting, seed, checkpoint)
     serve(watched, port, _command(context))
     leave()
 
 
-def _read(
-    path: Path,
+def _workers(given: str | None) -> int | str | None:
+    """What ``workers=`` is given as in Python."""
+    from onlooker.workers import check_workers
+
+    asked = int(given) if given is not None and given.isdecimal() else given
+    check_workers(asked)
+    return asked
+
+
+def _open(
+    path: str,
     learning_rate: float | None,
     optimizer: str | None,
     momentum: float,
     weight_decay: float,
     descent: bool | None,
-    components: int | None,
-) -> "tuple[Log, Observations]":
-    """Read a log; options of the command line take precedence over what the log says."""
-    from onlooker.core.terminal import progress
+) -> "Log":
+    """Open a log; options of the command line take precedence over what the log says."""
     from onlooker.data.log.reader import open_log
     from onlooker.data.optimizer import as_optimizer
-    from onlooker.data.projection import principal_components
 
-    if components is not None:
-        check_whole(components=components)
     given = {"momentum": momentum, "weight_decay": weight_decay}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value}
     rule = None if optimizer is None else as_optimizer(optimizer, **changes)
@@ -285,6 +327,16 @@ def _read(
             optimizer=replace(opened.about.optimizer or as_optimizer(None), **changes),
             descent=descent,
         )
+    return opened
+
+
+def _read(opened: "Log", components: int | None) -> "Observations":
+    """Read a log into memory, and project its points on their principal components if these are asked for."""
+    from onlooker.core.terminal import progress
+    from onlooker.data.projection import principal_components
+
+    if components is not None:
+        check_whole(components=components)
     with progress("reading", opened.row_count() or None, None) as report:
         seen = opened.read(report)
     if components is not None:
@@ -292,7 +344,7 @@ def _read(
         projection = principal_components(sample, components)
         print(f"{components} components explain {projection.explained:.0%} of the points' variance", file=sys.stderr)
         seen = projection(seen)
-    return opened, seen
+    return seen
 
 
 def _command(context: typer.Context, **instead: Any) -> str:

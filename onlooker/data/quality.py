@@ -13,7 +13,19 @@ import numpy as np
 from onlooker.core.messages import Message
 from onlooker.data.observations import Observations
 
-__all__ = ["Limits", "agreement_with_steps", "inspect", "pointing_inward", "usual_limits", "usual_rows"]
+__all__ = [
+    "DUPLICATES",
+    "Limits",
+    "about_number",
+    "about_runaways",
+    "about_steps",
+    "agreement_with_steps",
+    "fingerprints",
+    "inspect",
+    "pointing_inward",
+    "usual_limits",
+    "usual_rows",
+]
 
 # Share of the points that count as outermost, where the reward should fall off.
 OUTERMOST = 0.05
@@ -47,12 +59,7 @@ def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, lis
     warnings: list[Message] = []
     seen, runaway = _without_runaways(seen)
     if runaway:
-        text = (
-            f"{runaway} of {len(seen) + runaway} observations are of learners that ran away ({FARTHEST:g} times as far "
-            f"out as nine tenths of the points, or with gradients {STEEPEST:g} times theirs) and were left out: their "
-            "learning rate is too large there."
-        )
-        warnings.append(Message("rows-runaway", text, {"left_out": runaway, "rows": len(seen) + runaway}))
+        warnings.append(about_runaways(runaway, len(seen) + runaway))
     total = len(seen)
     seen = _unique(seen)
     if total - len(seen) > DUPLICATES * total:
@@ -67,15 +74,31 @@ def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, lis
     else:
         warnings += _warn_about_sign(seen, closed)
     warnings += _warn_about_flatness(seen)
-    needed = seen.dim * (seen.dim + 3) // 2
-    if seen.agents is not None and len(np.unique(seen.agents)) < needed:
-        agents = len(np.unique(seen.agents))
-        text = (
-            f"there are fewer agents ({agents}) than coefficients of a quadratic in dimension {seen.dim} ({needed}): "
-            "watch more agents, or fewer coordinates."
-        )
-        warnings.append(Message("agents-few", text, {"agents": agents, "coefficients": needed}))
+    if seen.agents is not None:
+        warnings += about_number(len(np.unique(seen.agents)), seen.dim)
     return seen, warnings
+
+
+def about_runaways(left_out: int, rows: int) -> Message:
+    """The warning that some of these rows were outliers and left out."""
+    text = (
+        f"{left_out} of {rows} observations are of learners that ran away ({FARTHEST:g} times as far "
+        f"out as nine tenths of the points, or with gradients {STEEPEST:g} times theirs) and were left out: their "
+        "learning rate is too large there."
+    )
+    return Message("rows-runaway", text, {"left_out": left_out, "rows": rows})
+
+
+def about_number(agents: int, dim: int) -> list[Message]:
+    """A warning if there are fewer agents than coefficients of a quadratic in this dimension."""
+    needed = dim * (dim + 3) // 2
+    if agents >= needed:
+        return []
+    text = (
+        f"there are fewer agents ({agents}) than coefficients of a quadratic in dimension {dim} ({needed}): "
+        "watch more agents, or fewer coordinates."
+    )
+    return [Message("agents-few", text, {"agents": agents, "coefficients": needed})]
 
 
 def _warn_about_flatness(seen: Observations) -> list[Message]:
@@ -151,15 +174,15 @@ def _rows(seen: Observations, rows: np.ndarray) -> Observations:
 
 def _unique(seen: Observations) -> Observations:
     # Testing whether there are any duplicates is faster, and takes less memory, than finding them.
-    ordered = _fingerprints(seen)
+    ordered = fingerprints(seen)
     ordered.sort()
     if (ordered[1:] != ordered[:-1]).all():
         return seen
-    _, first = np.unique(_fingerprints(seen), return_index=True)
+    _, first = np.unique(fingerprints(seen), return_index=True)
     return _rows(seen, np.sort(first))
 
 
-def _fingerprints(seen: Observations) -> np.ndarray:
+def fingerprints(seen: Observations) -> np.ndarray:
     """64-bit hashes (n,) of the rows, which sort faster than rows; different rows collide with probability 2⁻⁶⁴."""
     hashes = np.zeros(len(seen), np.uint64)
     for values in (seen.points, seen.gradients):
@@ -181,21 +204,7 @@ def _fingerprints(seen: Observations) -> np.ndarray:
 def _warn_about_sign(seen: Observations, closed: bool) -> list[Message]:
     along = agreement_with_steps(seen)
     if along is not None:
-        if np.median(along) < 0:
-            cosine = float(np.median(along))
-            text = (
-                f"agents move against their gradients (cosine {cosine:.2f}): these look like a loss's "
-                "gradients. Pass descent=True (or leave it out, if passed); as it stands the reward is upside down."
-            )
-            return [Message("sign-reversed", text, {"cosine": cosine})]
-        flipped = int(np.count_nonzero(along < -0.3))
-        if flipped:
-            text = (
-                f"{flipped} of {len(along)} agents move against their gradients: their sign, or their optimizer, "
-                "differs from the others'. Leave them out."
-            )
-            return [Message("sign-mixed", text, {"reversed": flipped, "agents": len(along)})]
-        return []
+        return about_steps(along)
     inward = 1.0 if closed else pointing_inward(seen)
     if inward < FEWEST_INWARD:
         text = (
@@ -203,6 +212,25 @@ def _warn_about_sign(seen: Observations, closed: bool) -> list[Message]:
             "there, their sign is wrong. Pass descent=True for a loss's gradients."
         )
         return [Message("sign-doubtful", text, {"inward": inward})]
+    return []
+
+
+def about_steps(along: np.ndarray) -> list[Message]:
+    """A warning if agents, by the mean cosine (agents,) of their steps with their gradients, move against these."""
+    if np.median(along) < 0:
+        cosine = float(np.median(along))
+        text = (
+            f"agents move against their gradients (cosine {cosine:.2f}): these look like a loss's "
+            "gradients. Pass descent=True (or leave it out, if passed); as it stands the reward is upside down."
+        )
+        return [Message("sign-reversed", text, {"cosine": cosine})]
+    flipped = int(np.count_nonzero(along < -0.3))
+    if flipped:
+        text = (
+            f"{flipped} of {len(along)} agents move against their gradients: their sign, or their optimizer, "
+            "differs from the others'. Leave them out."
+        )
+        return [Message("sign-mixed", text, {"reversed": flipped, "agents": len(along)})]
     return []
 
 

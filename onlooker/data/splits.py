@@ -22,6 +22,7 @@ __all__ = [
     "balanced",
     "held_out",
     "in_held_stretch",
+    "rows_in_held_stretches",
     "stretches_held_out",
 ]
 
@@ -73,12 +74,23 @@ def balanced(held: np.ndarray) -> bool:
 def stretches_held_out(count: int, seed: int) -> np.ndarray:
     """Mask (count,) of the held-out rows of a record: one in HELD_OUT of its stretches, drawn with the seed."""
     stretch = np.arange(count) * STRETCHES // count
-    sizes = np.bincount(stretch)
+    return _chosen(np.bincount(stretch), seed)[stretch]
+
+
+def rows_in_held_stretches(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """The same for some rows of a record of ``count`` rows; stretches of later rows repeat the choice."""
+    # Boundaries as above, without an array of the length of the record.
+    edges = -(-np.arange(STRETCHES + 1) * count // STRETCHES)
+    return _chosen(np.diff(edges), seed)[rows * STRETCHES // count % STRETCHES]
+
+
+def _chosen(sizes: np.ndarray, seed: int) -> np.ndarray:
+    """Which stretches of these sizes are held out: at random, until they have one row in HELD_OUT."""
     order = np.random.default_rng(seed).permutation(len(sizes))
     before = np.cumsum(sizes[order]) - sizes[order]
     chosen = np.zeros(len(sizes), bool)
-    chosen[order[before * HELD_OUT < count]] = True
-    return chosen[stretch]
+    chosen[order[before * HELD_OUT < sizes.sum()]] = True
+    return chosen
 
 
 def in_held_stretch(rows: Any, length: int) -> Any:

@@ -1,5 +1,6 @@
 """The result of a run: samples (chain, draw, dim), histograms, diagnostics and warnings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from onlooker.core.forgetting import effective_count
 from onlooker.core.histogram import Histogram
 from onlooker.core.messages import Message, trusted
 from onlooker.engine.accumulators import Grid, Moments
-from onlooker.engine.diagnostics import summarised
+from onlooker.engine.diagnostics import rhat, summarised
 from onlooker.engine.loop import Plan, Sums, chain_axis
 from onlooker.engine.state import RunState
 from onlooker.fit.grid_reward import GridReward
@@ -126,12 +127,87 @@ class Chains:
         numbers = xarray.Dataset({name: ((), value) for name, value in self.diagnostics.items()}, attrs=attributes)
         return xarray.DataTree.from_dict({"posterior": posterior, "diagnostics": numbers})
 
+    @staticmethod
+    def joined(parts: "Sequence[Chains]") -> "Chains":
+        """The whole of parts of one run (`run` with ``part=``), given in their order.
+
+        Positions, samples, counts and snapshots are those of the whole run; numbers among the diagnostics are means
+        over the parts' chains, or sums where they count something, and rhat is computed again.
+        """
+        return joined(parts)
+
     def _estimate(self) -> GridReward:
         if self.histogram is None:
             raise ValueError(
                 "grid was not given to run, so there is no reward to read off; give one, such as Grid.cube(3.0, dim)."
             )
         return GridReward(self.histogram, self.settings.get("beta", 1.0))
+
+
+def joined(parts: Sequence[Chains]) -> Chains:
+    """See `Chains.joined`."""
+    if not parts:
+        raise ValueError("parts is empty; give what run(part=(0, n)), …, run(part=(n - 1, n)) returned.")
+    first = parts[0]
+    for part in parts:
+        same = (part.learner, part.steps, part.sample_every) == (first.learner, first.steps, first.sample_every)
+        if not same or len(part.history) != len(first.history):
+            raise ValueError(
+                f"parts are of different runs: {first.learner} after {first.steps} steps, and {part.learner} after "
+                f"{part.steps}; give parts of one run that were run to the same step."
+            )
+    shares = np.array([part.chains for part in parts], float)
+    shares /= shares.sum()
+    mean = shares @ np.stack([part.mean for part in parts])
+    covariance = np.zeros_like(first.covariance)
+    for share, part in zip(shares, parts, strict=True):
+        covariance = covariance + share * (part.covariance + np.outer(part.mean - mean, part.mean - mean))
+    samples = np.concatenate([part.samples for part in parts])
+    diagnostics = {name: float(shares @ [part.diagnostics[name] for part in parts]) for name in first.diagnostics}
+    for name in ("lost_chains", "chain_steps_per_second"):
+        diagnostics[name] = sum(part.diagnostics[name] for part in parts)
+    diagnostics["rhat"] = rhat(samples)
+    marginals = None if first.marginals is None else [chain for part in parts for chain in part.marginals or []]
+    if marginals is not None and len(marginals) == len(parts):
+        # Those of all chains together.
+        marginals = [[_summed(coordinate) for coordinate in zip(*marginals, strict=True)]]
+    by_code = {message.code: message for part in reversed(parts) for message in part.warnings}
+    return Chains(
+        learner=first.learner,
+        settings=first.settings,
+        steps=first.steps,
+        chains=sum(part.chains for part in parts),
+        seconds=max(part.seconds for part in parts),
+        interrupted=any(part.interrupted for part in parts),
+        positions=np.concatenate([part.positions for part in parts]),
+        samples=samples,
+        sample_every=first.sample_every,
+        histogram=_summed([part.histogram for part in parts]),
+        marginals=marginals,
+        mean=mean,
+        covariance=covariance,
+        diagnostics=diagnostics,
+        warnings=list(by_code.values()),
+        history=[
+            Snapshot(
+                moments[0].step,
+                np.concatenate([moment.positions for moment in moments]),
+                _summed([moment.histogram for moment in moments]),
+            )
+            for moments in zip(*(part.history for part in parts), strict=True)
+        ],
+    )
+
+
+def _summed(histograms: "Sequence[Histogram | None]") -> Any:
+    """A histogram with the counts of several over the same edges; ``None`` if there are none."""
+    known = [histogram for histogram in histograms if histogram is not None]
+    if not known:
+        return None
+    effective = None
+    if known[0].effective is not None:
+        effective = float(sum(histogram.effective or 0.0 for histogram in known))
+    return Histogram(known[0].edges, np.sum([histogram.counts for histogram in known], axis=0), effective)
 
 
 def as_chains(
@@ -158,7 +234,7 @@ def as_chains(
         learner=learner.name,
         settings=dict(learner.settings),
         steps=done,
-        chains=plan.chains,
+        chains=plan.part_chains,
         seconds=seconds,
         interrupted=done < steps,
         positions=positions,
@@ -184,8 +260,8 @@ def _counted(plan: Plan, totals: Sums, done: int) -> tuple[Histogram | None, lis
     for accumulator, counts in zip(plan.accumulators, totals.accumulated, strict=True):
         worth = effective_count(accumulator.forgetting, max(rows, 0), plan.thin)
         if isinstance(accumulator, Grid):
-            histogram = accumulator.histogram(counts, worth * plan.chains)
+            histogram = accumulator.histogram(counts, worth * plan.part_chains)
         else:
-            per_histogram = 1 if accumulator.per_chain else plan.chains
+            per_histogram = 1 if accumulator.per_chain else plan.part_chains
             histograms = accumulator.histograms(counts, worth * per_histogram)
     return histogram, histograms

@@ -48,7 +48,13 @@ class Identity(NamedTuple):
 
     @classmethod
     def of(
-        cls, plan: Plan, learner: InverseLearner, stream: Stream, settings: RunSettings, begun: RunState
+        cls,
+        plan: Plan,
+        learner: InverseLearner,
+        stream: Stream,
+        settings: RunSettings,
+        begun: RunState,
+        first: int | None = None,
     ) -> "Identity":
         moments = settings.moments(plan.block)
         described = {
@@ -67,6 +73,7 @@ class Identity(NamedTuple):
             "seed": settings.seed,
             "start": _digest([begun.state.positions]),
             "data": stream.digest,
+            **({} if first is None else {"part": (first, plan.groups)}),
         }
         zeros = zero_sums(plan)
         traced = jax.make_jaxpr(partial(advance, plan))(

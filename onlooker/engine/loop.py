@@ -6,7 +6,7 @@ core's cache, and a block is short enough for its noise to stay in the cache tha
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ POOL_GROUP_NUMBERS = 2**16
 POOL_WEIGHTS = 2**26
 # Numbers of evidence drawn at once for one group of chains: 16 MiB.
 BLOCK_EVIDENCE = 2**22
+# Chains above which only TRACED of them keep positions and sums of their reports: these take gigabytes otherwise.
+MANY_CHAINS, TRACED = 10**6, 4096
 # Most numbers of evidence in a block that ``thin`` makes longer than BLOCK_EVIDENCE allows: 1 GiB.
 LARGEST_BLOCK = 2**28
 
@@ -74,6 +76,8 @@ class Plan:
     """What the compiled loop depends on; equal plans share compiled code.
 
     It holds functions of the learner and the stream instead of these, so that compiled code does not keep data alive.
+    ``chains`` are those of the whole run; ``groups`` and ``part_chains`` are those of this part of it, and ``traced``
+    is the number of its groups whose positions and reports are kept.
     """
 
     step: Step
@@ -97,6 +101,15 @@ class Plan:
     dtype: Any
     accelerator: bool
     fused: bool
+    part_chains: int
+    traced: int
+
+    def part(self, number: int, of: int) -> "tuple[Plan, int]":
+        """A part of the run's groups, and the first of them."""
+        first, end = (self.groups * edge // of for edge in (number, number + 1))
+        chains = min(self.chains, end * self.width) - first * self.width
+        groups = end - first
+        return replace(self, groups=groups, part_chains=chains, traced=_traced(chains, groups, self.width)), first
 
     @property
     def sums(self) -> tuple[str, ...]:
@@ -147,7 +160,13 @@ def make_plan(learner: InverseLearner, stream: Stream, settings: RunSettings) ->
         dtype=settings.dtype,
         accelerator=accelerator,
         fused=_can_be_fused(learner, stream, settings.dtype, block),
+        part_chains=chains,
+        traced=_traced(chains, groups, width),
     )
+
+
+def _traced(chains: int, groups: int, width: int) -> int:
+    return groups if chains <= MANY_CHAINS else min(groups, -(-TRACED // width))
 
 
 def _can_be_fused(learner: InverseLearner, stream: Stream, dtype: Any, block: int) -> bool:
@@ -167,30 +186,37 @@ def _power_of_two(number: int) -> int:
 
 
 def zero_sums(plan: Plan) -> Sums:
-    info = np.zeros((plan.groups, len(plan.sums), plan.width), plan.dtype)
-    counted = tuple(accumulator.init(plan.dim, plan.chains) for accumulator in plan.accumulators)
-    return Sums(info, Moments().init(plan.dim, plan.chains), counted)
+    info = np.zeros((plan.traced, len(plan.sums), plan.width), plan.dtype)
+    counted = tuple(accumulator.init(plan.dim, plan.part_chains) for accumulator in plan.accumulators)
+    return Sums(info, Moments().init(plan.dim, plan.part_chains), counted)
 
 
 @partial(jax.jit, static_argnames=("plan",), donate_argnames=("trace",))
-def advance(plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, until: Array) -> tuple[State, Array, Sums]:
-    """Take the blocks from the state's to step ``until``, which may lie within a block."""
+def advance(
+    plan: Plan, data: Any, state: State, trace: Array, zeros: Sums, until: Array, first: Array | None = None
+) -> tuple[State, Array, Sums]:
+    """Take the blocks from the state's to step ``until``, which may lie within a block.
+
+    ``first`` is the number of the first group, if these are not all groups of the run.
+    """
+    numbers = jnp.arange(plan.groups) if first is None else first + jnp.arange(plan.groups, dtype=first.dtype)
 
     def body(carry: tuple[State, Array, Sums]) -> tuple[State, Array, Sums]:
         state, trace, sums = carry
         first_step = state.block * plan.block
         steps = jnp.minimum(until - first_step, plan.block)
-        state, recorded, info = _block(plan, data, state, steps)
+        state, recorded, info = _block(plan, data, state, steps, numbers)
         taken = jnp.arange(1, recorded.shape[1] + 1, dtype=steps.dtype) * plan.thin
         counted = (taken <= steps) & (first_step + taken > plan.burn_in)
-        lanes = jnp.arange(plan.groups)[:, None] * plan.width + jnp.arange(plan.width)[None] < plan.chains
+        lanes = numbers[:, None] * plan.width + jnp.arange(plan.width)[None] < plan.chains
         keep = counted[None, :, None] & lanes[:, None]
         accumulated = tuple(
             accumulate(accumulator, total, recorded, keep, steps - taken, steps)
             for accumulator, total in zip(plan.accumulators, sums.accumulated, strict=True)
         )
         moments = Moments().add(sums.moments, recorded, keep, state.about)
-        return state, _trace(plan, trace, recorded, first_step), Sums(sums.info + info, moments, accumulated)
+        info = sums.info + info[: plan.traced]
+        return state, _trace(plan, trace, recorded[: plan.traced], first_step), Sums(info, moments, accumulated)
 
     return lax.while_loop(lambda carry: carry[0].block * plan.block < until, body, (state, trace, zeros))
 
@@ -208,8 +234,11 @@ def _trace(plan: Plan, trace: Array, recorded: Array, first_step: Array) -> Arra
     return lax.dynamic_update_slice_in_dim(trace, kept, first_step // plan.trace_every, axis=0)
 
 
-def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Array, Array]:
+def _block(
+    plan: Plan, data: Any, state: State, steps: Array, numbers: Array | None = None
+) -> tuple[State, Array, Array]:
     """The first ``steps`` steps of a block: its evidence and noise, then every group of chains over them."""
+    numbers = jnp.arange(plan.groups) if numbers is None else numbers
     noise_key, evidence_key = jax.random.split(jax.random.fold_in(state.key, state.block))
     memory, carry, evidence = state.memory, state.carry, None
     if plan.shared:
@@ -263,13 +292,11 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
     if plan.fused:
         from onlooker.engine.fused import fused_block
 
-        keys = jax.vmap(lambda group: jax.random.key_data(jax.random.fold_in(noise_key, group)))(
-            jnp.arange(plan.groups)
-        )
+        keys = jax.vmap(lambda group: jax.random.key_data(jax.random.fold_in(noise_key, group)))(numbers)
         positions, recorded, info = fused_block(plan, keys, state.positions, evidence, steps)
         return State(state.key, state.block + 1, positions, state.about, carry, memory), recorded, info
     group_carries = jnp.zeros((plan.groups,)) if plan.shared else carry
-    inputs = (jnp.arange(plan.groups), state.positions, group_carries)
+    inputs = (numbers, state.positions, group_carries)
     if plan.accelerator:
         positions, group_carries, recorded, info = jax.vmap(one_group)(inputs)
     else:
@@ -281,5 +308,5 @@ def _block(plan: Plan, data: Any, state: State, steps: Array) -> tuple[State, Ar
 def chain_axis(plan: Plan, grouped: Any) -> np.ndarray:
     """(…, groups, dim, width) to (chain, …, dim), without the copies that fill the last group."""
     array = np.moveaxis(np.asarray(grouped), -1, -2)
-    chains_last = array.reshape(*array.shape[:-3], plan.groups * plan.width, array.shape[-1])
-    return np.moveaxis(chains_last, -2, 0)[: plan.chains]
+    chains_last = array.reshape(*array.shape[:-3], array.shape[-3] * plan.width, array.shape[-1])
+    return np.moveaxis(chains_last, -2, 0)[: plan.part_chains]

@@ -14,10 +14,11 @@ from onlooker.data.stream import Stream
 from onlooker.engine.accumulators import Grid, Marginals
 from onlooker.engine.chains import Chains, Snapshot, as_chains
 from onlooker.engine.checkpoint import RunFile
+from onlooker.engine.devices import Devices
 from onlooker.engine.diagnostics import warn_about_occupancy, warn_about_pools
 from onlooker.engine.identity import Identity
 from onlooker.engine.loop import make_plan, zero_sums
-from onlooker.engine.settings import RunSettings, check_compatible
+from onlooker.engine.settings import RunSettings, check_compatible, check_part
 from onlooker.engine.state import advanced, begin
 from onlooker.inverse.base import InverseLearner
 
@@ -47,12 +48,14 @@ def run(
     snapshots: int | None = None,
     dtype: Any = jnp.float32,
     checkpoint: str | Path | None = None,
+    part: tuple[int, int] | None = None,
     progress: bool | None = None,
     label: str | None = None,
 ) -> Chains:
-    """Run chains of an inverse learner over a stream.
+    """Run chains of an inverse learner over a stream, on all devices of this host.
 
-    Ctrl-C ends the run early and returns what has been done.
+    Ctrl-C ends the run early and returns what has been done. Of more than a million chains, samples and diagnostics are
+    those of the first 4096.
 
     Parameters
     ----------
@@ -88,6 +91,10 @@ def run(
         ends with the same positions, draws and counts. The file of a run with other settings, shapes, seed, data or
         functions is rejected; a Python function that answers questions is compared by its name only. After an upgrade
         of JAX or Onlooker compiled functions cannot be compared: the run continues, with a warning.
+    part
+        (i, of): run only the i-th of so many parts of the chains, counted from 0. `Chains.joined` makes the whole of
+        them, with the same positions, draws and counts as one run. Parts need not know of each other: each can run on
+        another machine, and has its own checkpoint.
     progress
         Whether to show a progress bar; by default on a terminal only.
     label
@@ -104,33 +111,50 @@ def run(
     """
     steps = check_compatible(learner, stream, grid, steps)
     settings = RunSettings(steps, chains, seed, thin, burn_in, draws, snapshots, dtype, grid, marginals)
-    plan = make_plan(learner, stream, settings)
+    plan, group = make_plan(learner, stream, settings), None
+    if part is not None:
+        check_part(part, plan.groups)
+        plan, group = plan.part(*part)
+    devices = Devices.for_run(plan, group or 0)
     warnings = [*warn_about_occupancy(learner, stream), *warn_about_pools(stream)]
-    standing = begin(plan, learner, stream, settings, start)
+    standing = begin(plan, learner, stream, settings, start, group)
     zeros, moments = zero_sums(plan), settings.moments(plan.block)
     file = None
     if checkpoint is not None:
-        file = RunFile(checkpoint, Identity.of(plan, learner, stream, settings, standing), standing, moments, steps)
+        identity = Identity.of(plan, learner, stream, settings, standing, group)
+        file = RunFile(checkpoint, identity, standing, moments, steps)
         standing = file.resumed()
         warnings += file.warnings
 
+    if devices is not None:
+        standing = devices.begun(standing)
     resumed, began = standing.done, time.perf_counter()
-    call, longest = 1, max(1, min(CALL_COUNTS * plan.thin // plan.chains, CALL_STEPS) // plan.block)
+    chains = plan.part_chains
+    call, longest = 1, max(1, min(CALL_COUNTS * plan.thin // chains, CALL_STEPS) // plan.block)
     try:
-        with progress_bar(label or learner.name, steps, plan.chains, progress) as report, interrupts() as interrupted:
+        with (
+            progress_bar(label or learner.name, steps, chains, progress) as report,
+            interrupts() as interrupted,
+        ):
             while standing.done < steps and not interrupted():
                 called, first = time.perf_counter(), standing.done == resumed
                 until = min(standing.done + call * plan.block, *moments[len(standing.history) :][:1], steps)
-                standing = advanced(plan, stream, standing, zeros, until, moments)
+                standing = (
+                    advanced(plan, stream, standing, zeros, until, moments, group)
+                    if devices is None
+                    else devices.advanced(stream, standing, until, moments)
+                )
                 report(standing.done)
                 # The first call also compiles, so its duration is not used.
                 call = 1 if first else _next_call(call, time.perf_counter() - called, longest, plan.accelerator)
                 if file is not None:
-                    file.keep(standing)
+                    file.keep(standing if devices is None else devices.gathered(standing))
     except jax.errors.JaxRuntimeError:
         if stream.failures:
             raise stream.failures.pop() from None
         raise
+    if devices is not None:
+        standing = devices.gathered(standing)
     if file is not None and standing.done > resumed:
         file.keep(standing, now=True)
         if file.failure is not None:
@@ -140,7 +164,7 @@ def run(
         text = f"interrupted after {standing.done} of {steps} steps; the result covers those."
         warnings.append(Message("interrupted", text, {"done": standing.done, "steps": steps}))
     seconds = time.perf_counter() - began
-    rate = (standing.done - resumed) * plan.chains / max(seconds, 1e-9)
+    rate = (standing.done - resumed) * chains / max(seconds, 1e-9)
     result = as_chains(
         plan, learner, stream.shown, standing, seconds=seconds, rate=rate, steps=steps, warnings=warnings
     )

@@ -11,7 +11,7 @@ from onlooker.data.stream import LONGEST_BLOCK, Stream
 from onlooker.engine.accumulators import Grid, Marginals
 from onlooker.inverse.base import EVIDENCE, InverseLearner
 
-__all__ = ["RunSettings", "check_compatible"]
+__all__ = ["RunSettings", "check_compatible", "check_part"]
 
 
 @dataclass(frozen=True)
@@ -124,3 +124,15 @@ def check_compatible(learner: InverseLearner, stream: Stream, grid: Grid | None,
     if stream.length is not None and steps > stream.length:
         raise ValueError(f"steps is {steps} but the stream holds {stream.length} observations; ask for fewer.")
     return int(steps)
+
+
+def check_part(part: Any, groups: int) -> None:
+    """Check that ``part`` is (i, of) with 0 ≤ i < of, and that a run of so many groups of chains has as many parts."""
+    whole = isinstance(part, tuple | list) and len(part) == 2 and all(hasattr(value, "__index__") for value in part)
+    if not whole or not 0 <= part[0] < part[1]:
+        raise ValueError(f"part is {part!r}; give (i, of), the i-th of so many parts, counted from 0.")
+    if part[1] > groups:
+        raise ValueError(
+            f"part is {part!r} but the run has {groups} groups of chains, which are not divided; use at most "
+            f"{groups} parts, or more chains."
+        )

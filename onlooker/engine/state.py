@@ -12,7 +12,7 @@ from onlooker.engine.loop import Plan, State, Sums, advance, trace_rows, zero_su
 from onlooker.engine.settings import RunSettings
 from onlooker.inverse.base import InverseLearner
 
-__all__ = ["Moment", "RunState", "advanced", "begin"]
+__all__ = ["Moment", "RunState", "added", "advanced", "begin"]
 
 # Observed points among which default starts are drawn; π is evaluated at each of them.
 STARTS = 10_000
@@ -50,24 +50,29 @@ class RunState(NamedTuple):
     history: tuple[Moment, ...] = ()
 
 
-def begin(plan: Plan, learner: InverseLearner, stream: Stream, settings: RunSettings, start: Any) -> RunState:
-    """A run before its first step."""
-    trace = np.zeros((trace_rows(plan, settings.steps), plan.groups, stream.dim, plan.width), plan.dtype)
+def begin(
+    plan: Plan, learner: InverseLearner, stream: Stream, settings: RunSettings, start: Any, first: int | None = None
+) -> RunState:
+    """A run, or the part of it from the ``first`` group on, before its first step."""
+    trace = np.zeros((trace_rows(plan, settings.steps), plan.traced, stream.dim, plan.width), plan.dtype)
     totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.result_type(leaf.dtype, np.int64)), zero_sums(plan))
-    return RunState(0, _start(plan, learner, stream, settings.seed, start), trace, totals)
+    return RunState(0, _start(plan, learner, stream, settings.seed, start, first), trace, totals)
 
 
-def advanced(plan: Plan, stream: Stream, run: RunState, zeros: Sums, until: int, moments: list[int]) -> RunState:
+def advanced(
+    plan: Plan, stream: Stream, run: RunState, zeros: Sums, until: int, moments: list[int], first: int | None = None
+) -> RunState:
     """The run at step ``until``, with a snapshot if that is one of its moments."""
-    state, trace, sums = advance(plan, stream.data, run.state, run.trace, zeros, np.int32(until))
-    totals = _add(plan, run.totals, sums, until - run.done)
+    at = () if first is None else (np.int32(first),)
+    state, trace, sums = advance(plan, stream.data, run.state, run.trace, zeros, np.int32(until), *at)
+    totals = added(plan, run.totals, sums, until - run.done)
     history = run.history
     if until in moments:
         history = (*history, Moment(until, state.positions, totals))
     return RunState(until, state, trace, totals, history)
 
 
-def _start(plan: Plan, learner: InverseLearner, stream: Stream, seed: int, start: Any) -> State:
+def _start(plan: Plan, learner: InverseLearner, stream: Stream, seed: int, start: Any, first: int | None) -> State:
     dim = stream.dim
     key, carry_key = jax.random.split(jax.random.key(seed))
     if start is None and stream.observations is not None:
@@ -81,12 +86,13 @@ def _start(plan: Plan, learner: InverseLearner, stream: Stream, seed: int, start
         raise ValueError("start holds a NaN or an infinity; give finite positions.")
     learner.check(positions)
     # Groups are equally wide: the last one is padded with copies, which are never counted.
-    filled = np.resize(positions, (plan.groups * plan.width, dim))
-    grouped = jnp.asarray(filled.reshape(plan.groups, plan.width, dim).transpose(0, 2, 1))
+    whole, own = -(-plan.chains // plan.width), slice(first or 0, (first or 0) + plan.groups)
+    filled = np.resize(positions, (whole * plan.width, dim))
+    grouped = jnp.asarray(filled.reshape(whole, plan.width, dim)[own].transpose(0, 2, 1))
     if stream.shared:
         carry = stream.init(stream.data, carry_key, None)
     else:
-        keys = jax.random.split(carry_key, plan.groups)
+        keys = jax.random.split(carry_key, whole)[own]
         carry = jax.vmap(lambda group_key: stream.init(stream.data, group_key, plan.width))(keys)
     return State(key, np.zeros((), np.int32), grouped, jnp.asarray(positions.mean(axis=0)), carry, learner.init(dim))
 
@@ -104,7 +110,7 @@ def _starts_inside(points: np.ndarray, learner: InverseLearner, chains: int, see
     return sample[generator.choice(len(sample), chains, p=likely)]
 
 
-def _add(plan: Plan, totals: Sums, sums: Sums, steps: int) -> Sums:
+def added(plan: Plan, totals: Sums, sums: Sums, steps: int) -> Sums:
     """Totals after a call of ``steps`` steps; those with a forgetting rate fade before its sums are added."""
     faded = tuple(
         total * weight_left(accumulator.forgetting, steps)

@@ -17,13 +17,13 @@ from scipy.linalg import cho_factor, cho_solve, lapack
 
 from onlooker.fit.box import Box
 from onlooker.fit.error_bars import clustered, sandwich, scaled, widened
+from onlooker.fit.waves import paired, products, work
+from onlooker.fit.waves import waves as waves_of
 
 __all__ = ["SETTINGS", "CosineFit", "CosineSettings", "CosineSums", "fit_cosines", "refit_cosines"]
 
 # Rows processed at a time: 16 384 rows of 191 waves take 25 MB.
 CHUNK = 1 << 14
-# Below this number of angles, the overhead of NumPy calls dominates, and doubling needs fewer of them.
-FEW_ANGLES = 512
 
 
 @dataclass(frozen=True)
@@ -94,39 +94,6 @@ class CosineSettings:
 SETTINGS = CosineSettings()
 
 
-def _waves(angle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """cos(mu) and sin(mu) for m < count, (count, n) each: by recurrence or, for few angles, by doubling m."""
-    cosine, sine = np.empty((2, count, len(angle)))
-    cosine[0], sine[0] = 1, 0
-    known = 1
-    if len(angle) >= FEW_ANGLES and count > 1:
-        cosine[1], sine[1] = np.cos(angle), np.sin(angle)
-        for wave in (cosine, sine):
-            for number in range(2, count):
-                wave[number] = 2 * cosine[1] * wave[number - 1] - wave[number - 2]
-        return cosine, sine
-    while known < count:
-        new, old = slice(known, min(2 * known, count)), slice(min(known, count - known))
-        turn_cosine, turn_sine = np.cos(known * angle), np.sin(known * angle)
-        cosine[new] = cosine[old] * turn_cosine - sine[old] * turn_sine
-        sine[new] = sine[old] * turn_cosine + cosine[old] * turn_sine
-        known *= 2
-    return cosine, sine
-
-
-def _paired(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """left[p, k] right[q, k] for all pairs (p, q), as rows."""
-    return (left[:, None] * right).reshape(-1, right.shape[-1])
-
-
-def _products(factors: Sequence[np.ndarray]) -> np.ndarray:
-    """Σ_k Π_i factor_i[p_i, k], over all combinations of p."""
-    *front, last = factors
-    joined = reduce(_paired, front) if front else None
-    total = last.sum(axis=-1) if joined is None else joined @ last.T
-    return total.reshape([len(factor) for factor in factors])
-
-
 @dataclass
 class CosineSums:
     """Everything the fit needs to know about the observations inside the box.
@@ -170,15 +137,19 @@ class CosineSums:
             angles = self.box.angles(points[first : first + CHUNK].astype(float))
             slopes = gradients[first : first + CHUNK].astype(float)
             weight = weights[first : first + CHUNK]
-            waves = [_waves(angles[:, axis], 2 * self.order - 1 if also else self.order) for axis in range(dim)]
+            count, rows = 2 * self.order - 1 if also else self.order, len(angles)
+            waves = [waves_of(angles[:, axis], count, work(f"waves {axis}", 2, count, rows)) for axis in range(dim)]
             if also:
-                factors = [cosine * (weight if axis == 0 else 1) for axis, (cosine, _) in enumerate(waves)]
-                self.waves += _products(factors)
+                weighted = np.multiply(waves[0][0], weight, out=work("weighted", count, rows))
+                self.waves += products([weighted, *(cosine for cosine, _ in waves[1:])])
             for axis in range(dim):
                 factors = [cosine[: self.order] for cosine, _ in waves]
-                slope = -(numbers * self.box.rate[axis])[:, None] * waves[axis][1][: self.order]
-                factors[axis] = slope * slopes[:, axis] * weight
-                self.towards += _products(factors)
+                factors[axis] = work("weighted", self.order, rows)
+                rates = -(numbers * self.box.rate[axis])[:, None]
+                np.multiply(rates, waves[axis][1][: self.order], out=factors[axis])
+                factors[axis] *= slopes[:, axis]
+                factors[axis] *= weight
+                self.towards += products(factors)
             self.squares += float(weight @ (slopes**2).sum(axis=1))
         self.count += float(weights.sum())
 
@@ -274,14 +245,14 @@ class CosineFit:
     def features(self, points: np.ndarray) -> np.ndarray:
         """φ_p at points (n, dim), without the constant: (n, coefficients)."""
         order = self.coefficients.shape[0]
-        waves = [_waves(angle, order)[0] for angle in self.box.angles(points).T]
-        return reduce(_paired, waves)[1:].T
+        waves = [waves_of(angle, order)[0] for angle in self.box.angles(points).T]
+        return reduce(paired, waves)[1:].T
 
     def value(self, points: np.ndarray) -> np.ndarray:
         """R̂ at points (n, dim), up to a constant."""
         order, parts = self.coefficients.shape[0], [np.zeros(0)]
         for first in range(0, len(points), CHUNK):
-            waves = [_waves(angle, order)[0] for angle in self.box.angles(points[first : first + CHUNK]).T]
+            waves = [waves_of(angle, order)[0] for angle in self.box.angles(points[first : first + CHUNK]).T]
             parts.append(self._combined(waves))
         return np.concatenate(parts)
 
@@ -289,7 +260,7 @@ class CosineFit:
         """∇R̂ at points (n, dim) in the box."""
         order, parts = self.coefficients.shape[0], [np.zeros((0, points.shape[1]))]
         for first in range(0, len(points), CHUNK):
-            waves = [_waves(angle, order) for angle in self.box.angles(points[first : first + CHUNK]).T]
+            waves = [waves_of(angle, order) for angle in self.box.angles(points[first : first + CHUNK]).T]
             slopes = []
             for axis, rate in enumerate(self.box.rate):
                 factors = [cosine for cosine, _ in waves]

@@ -111,6 +111,23 @@ class RidgeSums:
         found._include(rows)
         return found
 
+    def settle(self) -> None:
+        """Add the rows that wait."""
+        rows, self._rows = self._rows, np.zeros((0, 0))
+        self._include(rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Empty sums are sent to workers: their zeros take megabytes.
+        empty = not (self.train[0].rows or self.held[0].rows)
+        return {**self.__dict__, "train": (), "held": ()} if empty else self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if not self.train:
+            self.train, self.held = (
+                tuple(nothing_summed(units) for units in self.dictionary.members) for _ in range(2)
+            )
+
     def forget(self, share: float) -> None:
         """Multiply the weight of everything added so far by 1 − share."""
         if share == 0:

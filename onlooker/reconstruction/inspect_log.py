@@ -18,9 +18,11 @@ from onlooker.fit.jumps.expected import fit_expected
 from onlooker.fit.jumps.record import given_row, jumps_in
 from onlooker.fit.jumps.statistic import correlation_times
 from onlooker.fit.potential import kind_for
+from onlooker.reconstruction.by_passes import looked_at
 from onlooker.reconstruction.reconstruct import FEWEST
+from onlooker.workers import Engine
 
-__all__ = ["Inspection", "inspect_log"]
+__all__ = ["Inspection", "inspect_large", "inspect_log"]
 
 # Number of consecutive rows for the small fit, which bounds its time.
 ROWS = 1 << 13
@@ -56,6 +58,28 @@ class Inspection:
     warnings: list[Message]
 
 
+def inspect_large(log: Log, engine: Engine, checkpoint: Any = None) -> Inspection:
+    """Inspect a log that is not read into memory: all rows are counted and watched, and a sample is looked at."""
+    looked = looked_at(log, 0, engine, checkpoint)
+    seen, quality = looked.seen, looked.quality
+    numbers: dict[str, Any] = {"observations": quality.rows, "dimension": log.dim, "rejected": quality.rejected}
+    numbers["torn_shards"] = len(log.torn)
+    if quality.agents.number:
+        numbers |= {"agents": quality.agents.number, "rows_per_agent": float(np.median(quality.agents.rows))}
+    if seen.times is not None:
+        numbers["times"] = [float(seen.times.min()), float(seen.times.max())]
+    numbers |= looked.numbers
+    warnings = list(looked.warnings)
+    if looked.jump is not None:
+        warnings.append(_about_suspect(looked.jump, looked.rows))
+    occupancy = np.quantile(seen.points, [0.05, 0.5, 0.95], axis=0)
+    found, explained, independent = _small_fit(seen)
+    # A sampled row is worth as much as any other.
+    independent *= quality.rows / len(seen)
+    numbers |= found | {"independent_rows": independent}
+    return Inspection(*_verdict(seen, explained, independent), numbers, occupancy, warnings)
+
+
 def inspect_log(log: Log, seen: Observations) -> Inspection:
     """Inspect a log and its observations."""
     numbers: dict[str, Any] = {"observations": len(seen), "dimension": seen.dim, "rejected": seen.rejected}
@@ -77,26 +101,34 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
     numbers |= rule
     warnings += [*more, *updates]
     if jumps := jumps_in(checked):
-        row = given_row(jumps[-1], checked)
-        text = (
-            f"from about row {row} of {len(seen)} on, gradients are not what a small fit to "
-            "earlier ones expects: the reward may have jumped, or learners have come to where it looks different. "
-            "`onlooker reconstruct` decides which."
-        )
-        warnings.append(Message("jump-suspected", text, {"row": row, "rows": len(seen)}))
-    start = (len(checked) - min(len(checked), ROWS)) // 2
-    points, gradients = (part[start : start + ROWS].astype(float) for part in (checked.points, checked.gradients))
+        warnings.append(_about_suspect(given_row(jumps[-1], checked), len(seen)))
+    found, explained, independent = _small_fit(checked)
+    numbers |= found | {"independent_rows": independent}
+    return Inspection(*_verdict(checked, explained, independent), numbers, occupancy, warnings)
+
+
+def _about_suspect(row: int, rows: int) -> Message:
+    text = (
+        f"from about row {row} of {rows} on, gradients are not what a small fit to "
+        "earlier ones expects: the reward may have jumped, or learners have come to where it looks different. "
+        "`onlooker reconstruct` decides which."
+    )
+    return Message("jump-suspected", text, {"row": row, "rows": rows})
+
+
+def _small_fit(seen: Observations) -> tuple[dict[str, Any], float, float]:
+    """Numbers of a small fit, the share of the gradients that it explains, and the number of independent rows."""
+    start = (len(seen) - min(len(seen), ROWS)) // 2
+    points, gradients = (part[start : start + ROWS].astype(float) for part in (seen.points, seen.gradients))
     _, residuals = fit_expected(points, gradients)
     variance, noise = gradients.var(axis=0), (residuals**2).mean(axis=0)
     explained = float(1 - noise.sum() / max(variance.sum(), 1e-300))
-    independent = len(checked) * _independent_share(checked)
-    numbers |= {
+    numbers = {
         "gradient_size": np.sqrt((gradients**2).mean(axis=0)).tolist(),
         "noise": np.sqrt(noise).tolist(),
         "explained": explained,
-        "independent_rows": independent,
     }
-    return Inspection(*_verdict(checked, explained, independent), numbers, occupancy, warnings)
+    return numbers, explained, len(seen) * _independent_share(seen)
 
 
 def _independent_share(seen: Observations) -> float:

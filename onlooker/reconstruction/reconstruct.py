@@ -1,6 +1,7 @@
 """Reconstruct a reward from recorded observations."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,14 @@ from onlooker.data.quality import inspect
 from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.record import about_jumps, confirmed, jumps_in
 from onlooker.fit.potential import Potential
+from onlooker.reconstruction.by_passes import by_passes, small
 from onlooker.reconstruction.by_potential import by_potential
 from onlooker.reconstruction.by_replay import by_replay
 from onlooker.reconstruction.by_single_kernel import by_single_kernel
 from onlooker.reconstruction.draws import Findings
 from onlooker.reconstruction.options import Options
 from onlooker.reconstruction.result import Reconstruction
+from onlooker.workers import Workers, check_workers, engine_for
 
 __all__ = ["METHODS", "reconstruct"]
 
@@ -29,6 +32,8 @@ METHODS = ("auto", "potential", "replay", "passive", "reweighted")
 FEWEST = 50
 # Below this improvement over the quadratic, resolution is not the limit and replay is not tried.
 WORTH_A_LOOK = 0.005
+# Numbers (rows times dimensions) of a large log that replay is given.
+REPLAYED = 1 << 22
 
 
 @renamed(optimiser="optimizer")
@@ -51,6 +56,8 @@ def reconstruct(
     strict: bool = False,
     coordinates: Coordinates | None = None,
     measure: str = "coordinates",
+    workers: Workers = None,
+    checkpoint: Any = None,
 ) -> Reconstruction:
     """Reconstruct the reward that gradient learners maximise.
 
@@ -60,8 +67,9 @@ def reconstruct(
     Parameters
     ----------
     points
-        Points (n, dim), or iterates if no gradients are given; see `observe`. Or a log: its path, or what `open_log`
-        returns. Or Observations, such as `read_log` returns; the next six parameters are then not used.
+        Points (n, dim), or iterates if no gradients are given; see `observe`. Or a log of any size: its path, its
+        address in an object store (s3://bucket/runs, gs://…, abfs://…), or what `open_log` returns. Or Observations,
+        such as `read_log` returns; the next six parameters are then not used.
     gradients
         Gradients (n, dim); see `observe`.
     agents
@@ -116,13 +124,18 @@ def reconstruct(
     given = {"step_size": step_size, "bandwidth": bandwidth}
     check_positive(beta=beta, **{name: value for name, value in given.items() if value is not None})
     check_whole(chains=chains)
+    check_workers(workers)
     _check_coordinates(coordinates, measure, method)
+    options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
     if isinstance(points, Observations):
         seen = points
     elif isinstance(points, str | os.PathLike | Log):
         if any(part is not None for part in (gradients, agents, times)):
             raise ValueError("gradients, agents or times is given with a log, which has its own; leave them out.")
-        seen = _read(points, learning_rate, optimizer, descent)
+        log = _opened(points, learning_rate, optimizer, descent)
+        if method in ("auto", "potential") and not small(log):
+            return _delivered(lambda: _of_log(log, method, options, workers, checkpoint), strict)
+        seen = log.read()
     else:
         seen = observe(
             points,
@@ -133,23 +146,47 @@ def reconstruct(
             descent=descent,
             optimizer=optimizer,
         )
+    if checkpoint is not None and not isinstance(points, str | os.PathLike | Log):
+        raise ValueError("checkpoint is given with rows in memory; it is for a log, given by its path.")
     if len(seen) < FEWEST:
         raise ValueError(f"points has {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
-    options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
+    return _delivered(lambda: _reconstructed(seen, method, options), strict)
+
+
+def _delivered(reconstructed: Callable[[], Reconstruction], strict: bool) -> Reconstruction:
+    """A result, whose warnings are raised."""
     with undelivered():
-        result = _reconstructed(seen, method, options)
+        result = reconstructed()
         warnings = result.warnings if strict else result.found.warnings
     deliver(warnings, strict=strict)
     return result
 
 
-def _read(log: Any, learning_rate: Any, optimizer: Optimizer | str | None, descent: bool) -> Observations:
-    """All observations of a log, given by its path or opened."""
+def _opened(log: Any, learning_rate: Any, optimizer: Optimizer | str | None, descent: bool) -> Log:
+    """A log, given by its path or opened."""
     if not isinstance(log, Log):
-        return open_log(log, learning_rate=learning_rate, optimizer=optimizer, descent=descent or None).read()
+        return open_log(log, learning_rate=learning_rate, optimizer=optimizer, descent=descent or None)
     if learning_rate is not None or optimizer is not None or descent:
         raise ValueError("learning_rate, optimizer or descent is given with an opened log; give it to open_log.")
-    return log.read()
+    return log
+
+
+def _of_log(log: Log, method: str, options: Options, workers: Workers, checkpoint: Any) -> Reconstruction:
+    """By passes over a log that is not read into memory."""
+    with engine_for(workers) as engine:
+        read = by_passes(log, options, engine, checkpoint)
+    result, numbers = read.result, read.result.found.diagnostics
+    if method == "auto" and _too_smooth(read.potential, numbers):
+        # Chains on a kernel regression need rows in memory: they have some.
+        seen = log.read(most=REPLAYED)
+        checked, warnings = inspect(seen, closed=options.interval is not None)
+        if options.coordinates is not None:
+            checked = _folded(checked, options.coordinates)
+        replayed = by_replay(checked, [*seen.warnings, *warnings], options)
+        result = _better(replayed, result)
+    found = result.found
+    warnings = [*found.warnings, *about_jumps(read.jumps, read.seen, read.rows)]
+    return replace(result, found=Findings(found.diagnostics, warnings))
 
 
 def _reconstructed(seen: Observations, method: str, options: Options) -> Reconstruction:
@@ -204,9 +241,18 @@ def _or_replay(
     potential: Potential, fitted: Reconstruction, seen: Observations, warnings: list[Message], options: Options
 ) -> Reconstruction:
     """The fitted potential, unless it is at its finest resolution and replay predicts held-out gradients better."""
-    numbers = fitted.found.diagnostics
-    explains = numbers["held_out_error"] < (1 - WORTH_A_LOOK) * numbers["quadratic_error"]
-    if not (potential.at_finest and explains):
+    if not _too_smooth(potential, fitted.found.diagnostics):
         return fitted
-    replayed = by_replay(seen, warnings, options)
-    return replayed if replayed.found.diagnostics["held_out_error"] < numbers["held_out_error"] else fitted
+    return _better(by_replay(seen, warnings, options), fitted)
+
+
+def _too_smooth(potential: Potential, numbers: Any) -> bool:
+    """Whether the fit is at its finest resolution and explains gradients, so that replay may do better."""
+    explains = numbers["held_out_error"] < (1 - WORTH_A_LOOK) * numbers["quadratic_error"]
+    return potential.at_finest and explains
+
+
+def _better(replayed: Reconstruction, fitted: Reconstruction) -> Reconstruction:
+    """The one that predicts held-out gradients better."""
+    errors = (one.found.diagnostics["held_out_error"] for one in (replayed, fitted))
+    return replayed if next(errors) < next(errors) else fitted

@@ -1,13 +1,14 @@
 """A state in one file: a title line, a SHA-256 digest, and named arrays as .npz. Nothing is unpickled."""
 
 import io
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from onlooker.storage import archive as npz
 from onlooker.storage.atomic import replace_file
 from onlooker.storage.signature import check_format, digest_of
+from onlooker.storage.stores import Place, StorePath
 
 __all__ = ["packed", "read", "write"]
 
@@ -15,10 +16,15 @@ VERSION = 1
 LONGEST_TITLE = 100
 
 
-def write(path: Path, kind: str, arrays: bytes) -> Path:
+def write(path: Any, kind: str, arrays: bytes) -> Any:
     """Write the arrays, as `packed`, of a state of this kind; returns the path."""
     title = f"onlooker {kind} {VERSION}\n".encode()
-    return replace_file(path, title + digest_of([title, arrays]).digest() + arrays)
+    content = title + digest_of([title, arrays]).digest() + arrays
+    if isinstance(path, StorePath):
+        path.write_bytes(content)
+    else:
+        replace_file(path, content)
+    return path
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
@@ -28,7 +34,7 @@ def packed(arrays: dict[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def read(path: Path, kind: str) -> dict[str, np.ndarray]:
+def read(path: Place, kind: str) -> dict[str, np.ndarray]:
     """Read the arrays of a state; a file of another kind, a newer or a damaged one is rejected."""
     try:
         content = path.read_bytes()

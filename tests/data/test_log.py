@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +13,9 @@ import pyarrow.parquet
 import pytest
 
 import onlooker
+from onlooker.data.log import destination, formats
 from onlooker.data.log import reader as logs
+from onlooker.data.log.shards import names_in
 from onlooker.data.log.tail import Tail, available
 from onlooker.data.optimizer import Optimizer
 from tests.support.messages import codes, message_of
@@ -115,6 +118,66 @@ def test_many_writers_share_a_folder(tmp_path):
     assert len(seen) == 600
     for agent in range(6):
         assert np.array_equal(seen.points[seen.agents == agent], POINTS[:100])
+
+
+def test_writers_that_begin_at_once_give_the_log_one_name(tmp_path):
+    writers = [onlooker.LogWriter(tmp_path, rows=1000) for _ in range(16)]
+    for number, writer in enumerate(writers):
+        # Each of them finds an empty folder.
+        writer.add(POINTS[number], GRADIENTS[number])
+    threads = [threading.Thread(target=writer.close) for writer in writers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shards = sorted(tmp_path.iterdir())
+    assert len(shards) == 16
+    assert {formats.metadata(shard)["log"] for shard in shards} == {onlooker.open_log(tmp_path).name}
+
+
+def test_a_writer_does_not_list_its_folder_for_every_shard(tmp_path, monkeypatch):
+    listed = []
+    monkeypatch.setattr(destination, "names_in", lambda folder: listed.append(folder) or names_in(folder))
+    with onlooker.LogWriter(tmp_path, rows=10) as writer:
+        writer.add_many(POINTS, GRADIENTS)
+        assert len(listed) <= 2
+        # Others have taken thousands of numbers since.
+        shard = (tmp_path / "0000000000.parquet").read_bytes()
+        for number in range(100, 400):
+            (tmp_path / f"{number:010d}.parquet").write_bytes(shard)
+        writer.add_many(POINTS[:10], GRADIENTS[:10])
+        writer.flush()
+    assert (tmp_path / "0000000400.parquet").exists()
+    assert len(listed) <= 3
+
+
+def test_late_shards_of_one_writer_are_read(tmp_path):
+    shards = sorted(write(tmp_path / "one", rows=100).glob("*.parquet"))
+    log = tmp_path / "log"
+    for writer in "ab":
+        (log / writer).mkdir(parents=True)
+    (log / ".log").write_text("the log")
+
+    def appear(number, writer, name):
+        shutil.copy(shards[number], log / writer / f"{name:010d}.parquet")
+
+    for number in range(3):
+        appear(number, "b", number)
+    opened = onlooker.open_log(log)
+    assert opened.name == "the log"
+    position = list(opened.batches())[-1][1]
+    for number in range(3, 6):
+        appear(number, "a", number)
+    appear(6, "b", 3)
+    late = list(opened.batches(after=position))
+    assert {position for _, position in late[-1:]} == {"a/0000000005.parquet:100;b/0000000003.parquet:100"}
+    assert np.array_equal(np.concatenate([rows.points for rows, _ in late]), POINTS[300:700])
+    assert list(opened.batches(after=late[-1][1])) == []
+    # In the order of the times at which their writers began them; without the file they are other logs.
+    assert np.array_equal(onlooker.read_log(log).points, POINTS[:700])
+    (log / ".log").unlink()
+    with pytest.raises(ValueError, match=r"has no \.parquet shards"):
+        onlooker.open_log(log)
 
 
 def test_a_file_system_without_links_will_do(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import onlooker
-from onlooker.data.log import writer
+from onlooker.data.log import destination
 from onlooker.data.projection import onto, principal_components
 from onlooker.data.record.optax import Recorder
 from onlooker.data.record.torch import record
@@ -164,8 +164,8 @@ def test_a_full_disk_does_not_stop_training(tmp_path, monkeypatch, when):
 
     place, name = {
         "writing": (pyarrow.parquet, "write_table"),
-        "bringing it to the disk": (writer.os, "fsync"),
-        "naming": (writer, "publish"),
+        "bringing it to the disk": (destination.os, "fsync"),
+        "naming": (destination, "publish"),
     }[when]
     monkeypatch.setattr(place, name, full)
     with pytest.warns(onlooker.OnlookerWarning, match="recording has stopped"):
@@ -195,7 +195,7 @@ def test_a_full_disk_stops_all_recorders_of_a_log_and_no_training(tmp_path, monk
                 optimizer.step()
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "publish", full)
+        patched.setattr(destination, "publish", full)
         with pytest.warns(onlooker.OnlookerWarning, match="recording has stopped"):
             train_both()
     # When there is room again, it goes on.

@@ -18,7 +18,9 @@ from onlooker.core.random import normal_and_coin
 from onlooker.core.random import standard_normal as noise_normal
 from onlooker.data.observations import Observation, Observations
 from onlooker.data.stream import oracle, recorded, simulated
+from onlooker.engine import loop
 from onlooker.engine.accumulators import Grid, Marginals
+from onlooker.engine.chains import Chains
 from onlooker.engine.loop import GROUP_NUMBERS
 from onlooker.engine.run import run
 from onlooker.inverse import Info, InverseLearner, ball, classical, passive
@@ -340,3 +342,36 @@ def test_chains_answer_for_a_reward_and_as_a_datatree():
     assert float(tree["diagnostics/rhat"]) == chains.diagnostics["rhat"]
     with pytest.raises(ValueError, match="grid was not given"):
         run(classical(step_size=0.1), questions(PARABOLA), steps=64, chains=2).reward([[0.0, 0.0]])
+
+
+def test_parts_of_a_run_are_the_whole(seen, learner):
+    options = {"chains": 2100, "steps": 300, "grid": GRID, "snapshots": 2, "marginals": Marginals(-3.0, 3.0, bins=5)}
+    whole = run(learner, recorded(seen), **options)
+    parts = [run(learner, recorded(seen), part=(number, 2), **options) for number in range(2)]
+    joined = Chains.joined(parts)
+    same(joined, whole)
+    assert joined.chains == 2100
+    assert np.array_equal(joined.history[0].positions, whole.history[0].positions)
+    assert np.array_equal(joined.marginals[0][1].counts, whole.marginals[0][1].counts)
+    assert np.allclose(joined.mean, whole.mean, atol=1e-6)
+    assert np.allclose(joined.covariance, whole.covariance, atol=1e-5)
+    assert joined.diagnostics["kernel_weight"] == pytest.approx(whole.diagnostics["kernel_weight"])
+    for part, sentence in (((2, 2), "part is"), (3, "part is"), ((0, 4), "has 3 groups of chains")):
+        with pytest.raises(ValueError, match=sentence):
+            run(learner, recorded(seen), part=part, **options)
+    with pytest.raises(ValueError, match="parts is empty"):
+        Chains.joined([])
+    with pytest.raises(ValueError, match="parts are of different runs"):
+        Chains.joined([parts[0], run(learner, recorded(seen), chains=2, steps=100)])
+
+
+def test_of_very_many_chains_some_are_traced(seen, learner, monkeypatch):
+    options = {"chains": 2100, "steps": 300, "grid": GRID}
+    whole = run(learner, recorded(seen), **options)
+    monkeypatch.setattr(loop, "MANY_CHAINS", 1000)
+    monkeypatch.setattr(loop, "TRACED", 500)
+    some = run(learner, recorded(seen), **options)
+    assert some.samples.shape[0] == 700
+    assert np.array_equal(some.samples, whole.samples[:700])
+    assert np.array_equal(some.positions, whole.positions)
+    assert np.array_equal(some.histogram.counts, whole.histogram.counts)

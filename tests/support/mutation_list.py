@@ -46,6 +46,7 @@ MAPS = "core/test_policies.py::test_maps_and_their_derivatives"
 NEW_FIT = "fit/test_potential.py::test_a_new_fit_serves_every_caller"
 JOINED = "fit/test_potential.py::test_every_fit_passes_the_suite[2]"
 JOINED_ROWS = "fit/test_potential.py::test_kept_rows_are_joined_and_faded"
+PASSES = "reconstruction/test_passes.py"
 UNBIASED = "simulation/test_policy_gradient.py::test_two_batches_are_unbiased"
 
 MUTATIONS = (
@@ -714,16 +715,15 @@ MUTATIONS = (
     ),
     Mutation(
         "shards read from the last to the first",
-        "onlooker/data/log/reader.py",
-        'return sorted(path for path in folder.iterdir() if path.suffix == ".parquet"'
-        ' and not path.name.startswith("."))',
-        'return sorted((one for one in folder.iterdir() if one.suffix == ".parquet"), reverse=True)',
+        "onlooker/data/log/shards.py",
+        "return [name for _, _, name in sorted(keys)]",
+        "return [name for _, _, name in sorted(keys, reverse=True)]",
         ("data/test_log.py::test_what_is_written_is_read",),
     ),
     Mutation(
         "torn shards passed over in silence",
         "onlooker/data/log/reader.py",
-        "self.torn.add(shard.name)",
+        "self.torn.add(name)",
         "pass",
         ("data/test_log.py::test_a_torn_shard_is_skipped_and_counted",),
     ),
@@ -744,8 +744,8 @@ MUTATIONS = (
     Mutation(
         "a position that forgets the rows of a shard already read",
         "onlooker/data/log/tail.py",
-        "end = int(read) - count + first + len(some.points)",
-        "end = int(read)",
+        "position.after(shard, read - count + first + len(some.points))",
+        "position.after(shard, read)",
         ("data/test_log.py::test_a_position_within_a_shard_is_gone_on_from",),
     ),
     Mutation(
@@ -1286,5 +1286,83 @@ MUTATIONS = (
         "known = spread > 0",
         "known = spread >= 0",
         ("fit/test_ridge.py::test_coordinates_that_hardly_any_gradient_moves_are_passed_over",),
+    ),
+    # --- large logs and workers
+    Mutation(
+        "agents held out of a run by another seed than those of the sample",
+        "onlooker/reconstruction/passes.py",
+        "agents_held_out(new, chosen.seed)",
+        "agents_held_out(new, chosen.seed + 1)",
+        (f"{PASSES}::test_sums_of_runs_are_those_of_all_rows",),
+    ),
+    Mutation(
+        "rows that wait at the end of a run lost",
+        "onlooker/reconstruction/passes.py",
+        "    if waiting is not None:\n        waiting.end()\n",
+        "",
+        (f"{PASSES}::test_sums_of_runs_are_those_of_all_rows",),
+    ),
+    Mutation(
+        "rows sampled alone, not with those that follow them",
+        "onlooker/reconstruction/passes.py",
+        "(by_agent.ranks(numbers) // TOGETHER)",
+        "by_agent.ranks(numbers)",
+        (f"{PASSES}::test_the_sample_is_fair_and_keeps_rows_of_an_agent_together",),
+    ),
+    Mutation(
+        "every agent sampled at the same times",
+        "onlooker/reconstruction/passes.py",
+        "_mixed(_mixed(ranks ^ place) ^ own[numbers])",
+        "_mixed(_mixed(ranks ^ place))",
+        (f"{PASSES}::test_the_sample_is_fair_and_keeps_rows_of_an_agent_together",),
+    ),
+    Mutation(
+        "a step counted from one batch of rows to the next without the agent's last row",
+        "onlooker/data/agents_seen.py",
+        "before[starts] = self._last[owners]",
+        "before[starts] = np.nan",
+        (f"{PASSES}::test_agents_of_many_batches_are_those_of_one",),
+    ),
+    Mutation(
+        "agents beyond the sketch forgotten",
+        "onlooker/data/agents_seen.py",
+        "return round((MOST - 1) / (float(self.hashes[-1]) / 2.0**64))",
+        "return MOST",
+        (f"{PASSES}::test_agents_are_counted_in_bounded_memory",),
+    ),
+    Mutation(
+        "held-out stretches of a part with other edges than those of the whole",
+        "onlooker/data/splits.py",
+        "edges = -(-np.arange(STRETCHES + 1) * count // STRETCHES)",
+        "edges = np.arange(STRETCHES + 1) * (count // STRETCHES)",
+        (f"{PASSES}::test_stretches_are_held_out_of_parts_as_of_the_whole",),
+    ),
+    Mutation(
+        "runs that change when shards are appended",
+        "onlooker/reconstruction/runs.py",
+        "rows >= wanted or count == MOST_SHARDS",
+        "rows >= wanted + len(shards) * 50 or count == MOST_SHARDS",
+        (f"{PASSES}::test_a_run_is_watched_from_before_its_first_row_to_after_its_last",),
+    ),
+    Mutation(
+        "a position that knows one writer only",
+        "onlooker/data/log/shards.py",
+        "return Position({**self.read, folder: (name, rows)})",
+        "return Position({folder: (name, rows)})",
+        ("data/test_log.py::test_late_shards_of_one_writer_are_read",),
+    ),
+    Mutation(
+        "a log named by every writer that begins it",
+        "onlooker/data/log/destination.py",
+        "name = name or self._named(tried)",
+        "name = name or tried",
+        ("data/test_log.py::test_writers_that_begin_at_once_give_the_log_one_name",),
+    ),
+    Mutation(
+        "parts of a run with the noise of the first groups",
+        "onlooker/engine/loop.py",
+        "first + jnp.arange(plan.groups, dtype=first.dtype)",
+        "jnp.arange(plan.groups, dtype=first.dtype)",
+        ("engine/test_run.py::test_parts_of_a_run_are_the_whole",),
     ),
 )

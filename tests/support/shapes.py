@@ -67,7 +67,7 @@ def observed(
 @typed
 def chains(
     positions: Float[np.ndarray, "chains dim"],
-    samples: Float[np.ndarray, "chains draws dim"],
+    samples: Float[np.ndarray, "traced draws dim"],
     mean: Float[np.ndarray, " dim"],
     covariance: Float[np.ndarray, "dim dim"],
 ):

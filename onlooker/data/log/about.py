@@ -2,13 +2,13 @@
 
 import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from onlooker.core.messages import in_short
 from onlooker.data.optimizer import Optimizer, as_optimizer
 from onlooker.storage.signature import check_format
+from onlooker.storage.stores import Place
 
 __all__ = ["DIRECTIONS", "About", "about_of"]
 
@@ -65,7 +65,7 @@ class About:
         return {name: str(word) for name, word in words.items()}
 
 
-def about_of(path: Path, words: dict[str, str], dim: int, name: str) -> About:
+def about_of(path: Place, words: dict[str, str], dim: int, name: str) -> About:
     """Parse the description found in a file, which may come from a stranger; an error names the file and the key."""
 
     def number(key: str) -> float | None:

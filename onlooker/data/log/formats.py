@@ -5,9 +5,9 @@ Columns are ``point`` and ``gradient``, lists of equal length, or ``point_0``, `
 """
 
 import contextlib
+import io
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,9 @@ import pyarrow.parquet
 
 from onlooker.core.messages import in_short
 from onlooker.storage import archive as npz
+from onlooker.storage.stores import Place, StorePath
 
-__all__ = ["Rows", "UnreadableError", "metadata", "pieces", "row_count", "suffixes", "table"]
+__all__ = ["Rows", "UnreadableError", "footer", "metadata", "pieces", "row_count", "suffixes", "table"]
 
 # Largest number of rows and of values (16 MiB of float64) in a piece.
 PIECE, NUMBERS = 1 << 16, 1 << 21
@@ -55,10 +56,10 @@ class Rows(NamedTuple):
         return self._replace(**{name: part[which] for name, part in self._asdict().items() if part is not None})
 
 
-def metadata(path: Path) -> dict[str, str]:
+def metadata(path: Place) -> dict[str, str]:
     """The description of the log that a file contains, by key."""
     if path.suffix == ".parquet":
-        with _parquet(path) as file:
+        with _parquet(path, footer=True) as file:
             pairs = file.schema_arrow.metadata or {}
         return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs.items()}
     if path.suffix == ".npz":
@@ -68,22 +69,33 @@ def metadata(path: Path) -> dict[str, str]:
     return {}
 
 
-def row_count(path: Path) -> int | None:
+def row_count(path: Place) -> int | None:
     """The number of rows, if it is known without reading them."""
     if path.suffix == ".parquet":
-        with _parquet(path) as file:
+        with _parquet(path, footer=True) as file:
             return file.metadata.num_rows
     return None
 
 
-def pieces(path: Path) -> Iterator[Rows]:
+def footer(path: Place) -> tuple[int, float]:
+    """The number of rows of a Parquet file, and the time of its first row that its writer noted; 0 if it did not."""
+    with _parquet(path, footer=True) as file:
+        began = (file.schema_arrow.metadata or {}).get(b"began", b"0")
+        try:
+            return file.metadata.num_rows, float(began)
+        except ValueError:
+            return file.metadata.num_rows, 0.0
+
+
+def pieces(path: Place) -> Iterator[Rows]:
     """All rows of a file, one piece at a time."""
     yield from {".parquet": _of_parquet, ".csv": _of_csv, ".npz": _of_npz}[path.suffix](path)
 
 
-def _parquet(path: Path) -> pyarrow.parquet.ParquetFile:
+def _parquet(path: Place, footer: bool = False) -> pyarrow.parquet.ParquetFile:
+    source = path if not isinstance(path, StorePath) else path.end() if footer else path.opened()
     try:
-        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+        file = pyarrow.parquet.ParquetFile(source, page_checksum_verification=True)
         # Column names that are not valid text raise only when they are read.
         _ = file.schema_arrow.names
         return file
@@ -92,7 +104,7 @@ def _parquet(path: Path) -> pyarrow.parquet.ParquetFile:
         raise UnreadableError(f"{path} is not a whole Parquet file ({in_short(error)}).") from None
 
 
-def _of_parquet(path: Path) -> Iterator[Rows]:
+def _of_parquet(path: Place) -> Iterator[Rows]:
     with _parquet(path) as file:
         names = _wanted(path, file.schema_arrow.names)
         try:
@@ -116,14 +128,14 @@ def _raise_if_it_may_pass(error: Exception) -> None:
         raise error
 
 
-def _of_csv(path: Path) -> Iterator[Rows]:
+def _of_csv(path: Place) -> Iterator[Rows]:
     try:
-        with pyarrow.csv.open_csv(path) as file:
+        with pyarrow.csv.open_csv(_source(path)) as file:
             names = _wanted(path, file.schema.names)
         # Given, not inferred from the first rows: later ones may have a decimal point.
         types = {name: pa.string() if name == "agent" else pa.float64() for name in names}
         options = pyarrow.csv.ConvertOptions(column_types=types, include_columns=names)
-        with pyarrow.csv.open_csv(path, convert_options=options) as file:
+        with pyarrow.csv.open_csv(_source(path), convert_options=options) as file:
             for batch in file:
                 yield _rows(path, batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
@@ -133,10 +145,14 @@ def _of_csv(path: Path) -> Iterator[Rows]:
         ) from None
 
 
+def _source(path: Place) -> Any:
+    return path.opened() if isinstance(path, StorePath) else path
+
+
 @contextlib.contextmanager
-def _npz(path: Path) -> Iterator[npz.Archive]:
+def _npz(path: Place) -> Iterator[npz.Archive]:
     try:
-        with npz.opened(path) as arrays:
+        with npz.opened(io.BytesIO(path.read_bytes()) if isinstance(path, StorePath) else path) as arrays:
             yield arrays
     except npz.BrokenArchiveError as error:
         raise UnreadableError(
@@ -144,14 +160,14 @@ def _npz(path: Path) -> Iterator[npz.Archive]:
         ) from None
 
 
-def _array(path: Path, arrays: npz.Archive, name: str) -> np.ndarray:
+def _array(path: Place, arrays: npz.Archive, name: str) -> np.ndarray:
     try:
         return arrays[name]
     except npz.BrokenArchiveError as error:
         raise UnreadableError(f"{path} has an array {name} that cannot be read ({error}).") from None
 
 
-def _of_npz(path: Path) -> Iterator[Rows]:
+def _of_npz(path: Place) -> Iterator[Rows]:
     with _npz(path) as file:
         if "points" not in file:
             raise ValueError(
@@ -179,7 +195,7 @@ def _of_npz(path: Path) -> Iterator[Rows]:
     )
 
 
-def _as_matrix(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+def _as_matrix(path: Place, name: str, values: np.ndarray) -> np.ndarray:
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or values.dtype.kind not in "fiu":
         raise ValueError(
@@ -200,7 +216,7 @@ def _numbered(name: str, names: list[str]) -> list[str]:
     return [f"{name}_{number}" for number in range(count)]
 
 
-def _wanted(path: Path, names: list[str]) -> list[str]:
+def _wanted(path: Place, names: list[str]) -> list[str]:
     """The columns to read."""
     unclear = [name for name in names if name != name.strip() or names.count(name) > 1]
     if unclear:
@@ -221,7 +237,7 @@ def _wanted(path: Path, names: list[str]) -> list[str]:
     return [*points, *gradients, *(name for name in ("agent", "time", "learning_rate") if name in names)]
 
 
-def _rows(path: Path, batch: pa.RecordBatch) -> Rows:
+def _rows(path: Place, batch: pa.RecordBatch) -> Rows:
     names = batch.schema.names
     columns = {
         name: _column(path, name, batch.column(name)) for name in ("agent", "time", "learning_rate") if name in names
@@ -237,7 +253,7 @@ def _rows(path: Path, batch: pa.RecordBatch) -> Rows:
     )
 
 
-def _matrix(path: Path, name: str, batch: pa.RecordBatch) -> np.ndarray | None:
+def _matrix(path: Place, name: str, batch: pa.RecordBatch) -> np.ndarray | None:
     if name not in batch.schema.names:
         columns = [_column(path, column, batch.column(column)) for column in _numbered(name, batch.schema.names)]
         return np.stack(columns, axis=1) if columns else None
@@ -260,7 +276,7 @@ def _matrix(path: Path, name: str, batch: pa.RecordBatch) -> np.ndarray | None:
     return values.reshape(len(lists), -1)
 
 
-def _column(path: Path, name: str, values: pa.Array) -> np.ndarray:
+def _column(path: Place, name: str, values: pa.Array) -> np.ndarray:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_nested(values.type):

@@ -1,15 +1,14 @@
 """Read logs of observations: a file, or a folder of Parquet shards that may still grow.
 
-The shards of a folder are read in the order of their names, which is the order in which they were written. A shard that
-is torn, by a crash or a bad disk, is skipped and counted. A position names the last shard that was read and the number
-of its rows that were; reading on from there gives the same rows in the same pieces as reading without a break.
+The shards of a folder are read in the order in which they were written (`shards`). A shard that is torn, by a crash or
+a bad disk, is skipped and counted. Reading on from a position gives the same rows in the same pieces as reading without
+a break.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -20,19 +19,38 @@ from onlooker.core.settings import check_positive
 from onlooker.data.log import formats
 from onlooker.data.log.about import DIRECTIONS, About, about_of
 from onlooker.data.log.formats import Rows, UnreadableError
+from onlooker.data.log.shards import Position, in_order, name_noted, names_in
 from onlooker.data.observations import Observations, observe
 from onlooker.data.optimizer import Optimizer, as_optimizer
+from onlooker.storage.stores import Place, StorePath, as_place
 
-__all__ = ["Log", "NoRowsError", "open_log", "read_log", "shards_in", "torn_shards"]
+__all__ = ["Footer", "Log", "NoRowsError", "open_log", "read_log", "torn_shards"]
 
 # Largest number of values per column (rows times dimensions) that is read into memory: 320 MB of float64.
 MOST_NUMBERS = 40_000_000
 # A log that is larger is thinned by agents if a piece has at least this many, else by whole pieces.
 FEWEST_AGENTS = 20
+# Footers that are read at the same time from a store, where each is a request.
+REQUESTS = 16
 
 
 class NoRowsError(ValueError):
     """The log has no rows yet."""
+
+
+class Footer(NamedTuple):
+    """What a shard says without being read.
+
+    Attributes
+    ----------
+    rows
+        Number of rows; −1 if the shard is torn.
+    began
+        Time at which its writer got the first row; 0 if unknown.
+    """
+
+    rows: int
+    began: float
 
 
 @dataclass
@@ -53,11 +71,12 @@ class Log:
         Names of the shards skipped so far.
     """
 
-    path: Path
+    path: Place
     about: About
     has_gradients: bool
     believed: dict[str, Any] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
+    _footers: dict[str, Footer] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -67,39 +86,76 @@ class Log:
     def dim(self) -> int:
         return self.about.dim
 
-    def shards(self) -> list[Path]:
-        """The files of the log, in order."""
-        if not self.path.exists():
-            raise FileNotFoundError(f"{self.path} does not exist any more: the log was moved or deleted.")
-        return shards_in(self.path) if self.path.is_dir() else [self.path]
+    def shards(self) -> list[str]:
+        """The names of the log's shards, or of its only file, in the order in which they are read."""
+        if not self.path.is_dir():
+            if not self.path.exists():
+                raise FileNotFoundError(f"{self.path} does not exist any more: the log was moved or deleted.")
+            return [self.path.name]
+        names = names_in(self.path)
+        written = [name for name in names if "/" in name]
+        return in_order(names, {name: footer.began for name, footer in self.footers(written).items()})
+
+    def footers(self, names: list[str]) -> dict[str, Footer]:
+        """What shards say without being read; a shard is asked once."""
+        missing = [name for name in names if name not in self._footers]
+        if isinstance(self.path, StorePath) and len(missing) > 1:
+            with ThreadPoolExecutor(REQUESTS) as threads:
+                found = list(threads.map(self._footer, missing))
+        else:
+            found = [self._footer(name) for name in missing]
+        self._footers |= dict(zip(missing, found, strict=True))
+        return {name: self._footers[name] for name in names}
+
+    def _footer(self, name: str) -> Footer:
+        try:
+            return Footer(*formats.footer(self.place(name)))
+        except (UnreadableError, FileNotFoundError):
+            # Recorded as torn when it is read.
+            return Footer(-1, 0.0)
+
+    def place(self, name: str) -> Place:
+        """Where a shard is."""
+        return self.path / name if self.path.is_dir() else self.path
 
     def row_count(self) -> int:
         """The number of rows in the shards that give it without being read (Parquet)."""
-        total = 0
-        for shard in self.shards():
-            # A torn shard has no rows; it is recorded as torn when it is read.
-            with contextlib.suppress(UnreadableError, FileNotFoundError):
-                total += formats.row_count(shard) or 0
-        return total
+        names = [name for name in self.shards() if name.endswith(".parquet")]
+        return sum(max(footer.rows, 0) for footer in self.footers(names).values())
 
     def batches(self, after: str = "") -> Iterator[tuple[Rows, str]]:
         """Iterate over the rows that are there now, in pieces, each with the position after it.
 
         Reading starts after the position ``after``. Gradients are ascent gradients, also if the log's are a loss's.
         """
-        last, _, rows = after.rpartition(":")
-        for shard in self.shards():
-            if shard.name < last or shard.name in self.torn:
-                continue
-            try:
-                yield from self._of_shard(shard, int(rows) if shard.name == last else 0)
-            except (UnreadableError, FileNotFoundError):
-                # A shard that was deleted is skipped like a torn one, unless the whole folder is gone.
-                if not self.path.is_dir():
-                    raise
-                self.torn.add(shard.name)
+        for rows, position, _, _ in self.pieces(after):
+            yield rows, str(position)
 
-    def _of_shard(self, shard: Path, skip: int) -> Iterator[tuple[Rows, str]]:
+    def pieces(self, after: str = "") -> Iterator[tuple[Rows, Position, str, int]]:
+        """The same, each piece with its shard, and the number of the shard's rows read by then."""
+        position = Position.of(after)
+        for name in self.shards():
+            skip = position.rows_of(name)
+            if skip is None or name in self.torn:
+                continue
+            for rows, read in self.rows_of(name, skip):
+                position = position.after(name, read)
+                yield rows, position, name, read
+
+    def rows_of(self, name: str, skip: int = 0) -> Iterator[tuple[Rows, int]]:
+        """The rows of a shard after the first ``skip``, in pieces, each with the number of rows read by then.
+
+        A torn shard is noted, and ends where it is torn.
+        """
+        try:
+            yield from self._of_shard(self.place(name), skip)
+        except (UnreadableError, FileNotFoundError):
+            # A shard that was deleted is skipped like a torn one, unless the whole folder is gone.
+            if not self.path.is_dir():
+                raise
+            self.torn.add(name)
+
+    def _of_shard(self, shard: Place, skip: int) -> Iterator[tuple[Rows, int]]:
         about = replace(about_of(shard, formats.metadata(shard), self.dim, self.name), **self.believed)
         if not self.has_gradients and about.optimizer != self.about.optimizer:
             raise ValueError(
@@ -117,11 +173,11 @@ class Log:
             missing = rows.learning_rates is None or "learning_rate" in self.believed
             if not self.has_gradients and about.learning_rate is not None and missing:
                 rows = rows._replace(learning_rates=np.full(len(rows.points), about.learning_rate))
-            yield rows, f"{shard.name}:{read}"
+            yield rows, read
         if read < skip:
             raise ValueError(f"{shard} has {read} rows, but {skip} were read from it before: the file was replaced.")
 
-    def _check(self, shard: Path, rows: Rows) -> None:
+    def _check(self, shard: Place, rows: Rows) -> None:
         dim = rows.points.shape[1]
         if dim != self.dim:
             raise ValueError(
@@ -133,28 +189,36 @@ class Log:
         if rows.gradients is not None and rows.gradients.shape[1] != dim:
             raise ValueError(f"{shard} has points of {dim} dimensions but gradients of {rows.gradients.shape[1]}.")
 
-    def _apart(self, rows: Rows, position: str, piece: int) -> np.ndarray:
+    def _with_gaps(self) -> Iterator[tuple[Rows, int]]:
+        """All rows, in pieces, each with the number of torn shards before it."""
+        gaps = 0
+        for name in self.shards():
+            if name not in self.torn:
+                for rows, _ in self.rows_of(name):
+                    yield rows, gaps
+            gaps += name in self.torn
+
+    def _apart(self, rows: Rows, gaps: int) -> np.ndarray:
         """The agents, renamed after each gap in the record, so that no gradient is computed across it."""
-        gaps = sum(name < position for name in self.torn) + piece
         if rows.agents is None:
             return np.full(len(rows.points), gaps)
         return np.array([f"{agent} after {gaps}" for agent in rows.agents], str)
 
-    def read(self, report: Callable[[int], None] = lambda rows: None) -> Observations:
+    def read(self, report: Callable[[int], None] = lambda rows: None, most: int | None = None) -> Observations:
         """Read all rows that are there now into memory, and check them.
 
-        A log of more than MOST_NUMBERS numbers is thinned: one agent, or one piece, in every few is read.
-        ``report`` is called with the number of rows read so far.
+        A log of more numbers (rows times dimensions) than ``most``, by default MOST_NUMBERS, is thinned: one agent, or
+        one piece, in every few is read. ``report`` is called with the number of rows read so far.
         """
         total = self.row_count()
-        share = max(1, -(-total * self.dim // MOST_NUMBERS))
+        share = max(1, -(-total * self.dim // (most or MOST_NUMBERS)))
         columns: list[list[Any]] = [[] for _ in Rows._fields]
         codes: dict[str, int] = {}
         done = 0
-        for number, (rows, position) in enumerate(self.batches()):
+        for number, (rows, gaps) in enumerate(self._with_gaps()):
             kept = rows if share == 1 else _thinned(rows, share, number)
             if not self.has_gradients and rows.times is None:
-                kept = kept._replace(agents=self._apart(kept, position, number if share > 1 else 0))
+                kept = kept._replace(agents=self._apart(kept, gaps + (number if share > 1 else 0)))
             kept = kept._replace(agents=_coded(kept.agents, codes))
             for column, part in zip(columns, kept, strict=True):
                 column.append(part)
@@ -189,11 +253,6 @@ class Log:
         return replace(observations, warnings=tuple(warnings), agent_names=names)
 
 
-def shards_in(folder: Path) -> list[Path]:
-    """The shards of a folder, in the order of their names."""
-    return sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and not path.name.startswith("."))
-
-
 @renamed(optimiser="optimizer")
 def open_log(
     path: Any,
@@ -207,7 +266,7 @@ def open_log(
     Parameters
     ----------
     path
-        The folder or file.
+        The folder or file, on a disk or in an object store: a path, or s3://bucket/runs, gs://… or abfs://….
     learning_rate
         ε of the learners; overrides what the log says.
     optimizer
@@ -215,11 +274,14 @@ def open_log(
     descent
         Whether the gradients are those of a loss; overrides what the log says.
     """
-    place = Path(path)
+    place = as_place(path)
     if not place.exists():
+        if isinstance(place, StorePath):
+            # An error if there is no such bucket.
+            place.files()
         raise FileNotFoundError(f"{place} does not exist; give a folder of shards, or a {_listed()} file.")
     if place.is_dir():
-        files = shards_in(place)
+        files = [place / name for name in sorted(names_in(place))]
         if not files:
             raise NoRowsError(f"{place} has no .parquet shards; give the folder that a recorder writes to.")
     else:
@@ -240,13 +302,15 @@ def open_log(
         except (UnreadableError, FileNotFoundError) as error:
             if not place.is_dir():
                 raise
-            torn.add(file.name)
+            torn.add(str(file)[len(str(place)) + 1 :])
             reason = error
             continue
         if first is not None:
             # A file without a name is identified by its first row.
             own = f"{place.name} {crc32(first.points[0].tobytes()):08x}"
             about = replace(about_of(file, words, first.points.shape[1], own), **believed)
+            if place.is_dir() and (noted := name_noted(place)):
+                about = replace(about, name=noted)
             return Log(place, about, first.gradients is not None, believed, torn)
     if torn:
         raise UnreadableError(f"{place} has no shard that can be read: {reason}")
@@ -262,10 +326,13 @@ def _listed() -> str:
     return ", ".join(formats.suffixes[:-1]) + f" or {formats.suffixes[-1]}"
 
 
-def _known(path: Path) -> Path:
+def _known(path: Place) -> Place:
     """The path, if it is a file that can be read as a log; otherwise an error that says why not."""
-    with path.open("rb") as file:
-        start = file.read(64)
+    if isinstance(path, StorePath):
+        start = path.opened().read(64)
+    else:
+        with path.open("rb") as file:
+            start = file.read(64)
     if path.suffix in (".pkl", ".pickle", ".pt", ".pth", ".joblib") or start[:1] == b"\x80":
         raise ValueError(
             f"{path} is a pickle, which could run any code when loaded; save the log as a {_listed()} file."
@@ -297,7 +364,7 @@ def _coded(agents: np.ndarray | None, codes: dict[str, int]) -> np.ndarray | Non
     return numbers[which]
 
 
-def _joined(path: Path, parts: list[Any]) -> np.ndarray | None:
+def _joined(path: Place, parts: list[Any]) -> np.ndarray | None:
     """One column, concatenated from its parts, whose memory is freed."""
     missing = [part is None for part in parts]
     if all(missing):

@@ -8,18 +8,21 @@ log replaces the one that was followed, it starts again with that one.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from onlooker.data.log.formats import UnreadableError, suffixes
-from onlooker.data.log.reader import Log, NoRowsError, open_log, shards_in
+from onlooker.data.log.reader import Log, NoRowsError, open_log
+from onlooker.data.log.shards import names_in, stamp_of
+from onlooker.storage.stores import Place, StorePath
 
 __all__ = ["Batch", "Tail", "available", "check_same_log"]
 
 # Seconds between two checks of a folder: short against the 5 s in which a recorder writes a shard.
 PATIENCE = 0.2
+# The same for a store, where every check is a request, and writers send a shard a minute.
+PATIENCE_IN_STORES = 5.0
 
 
 class Batch(NamedTuple):
@@ -78,16 +81,15 @@ def available(log: Log, after: str = "", most: int | None = None) -> Iterator[Ba
         Largest number of rows in a batch; default: the pieces in which the file is read.
     """
     check_gradients(log)
-    for rows, position in log.batches(after):
+    for rows, position, shard, read in log.pieces(after):
         assert rows.gradients is not None
-        shard, _, read = position.rpartition(":")
         count = len(rows.points)
         size = most or count
         for first in range(0, count, size):
             some = rows.take(slice(first, first + size))
             assert some.gradients is not None
-            end = int(read) - count + first + len(some.points)
-            yield Batch(some.points, some.gradients, some.agents, False, log.name, f"{shard}:{end}")
+            reached = position.after(shard, read - count + first + len(some.points))
+            yield Batch(some.points, some.gradients, some.agents, False, log.name, str(reached))
 
 
 @dataclass
@@ -111,7 +113,7 @@ class Tail:
         Number of times that another log has replaced it.
     """
 
-    path: Path
+    path: Place
     descent: bool | None = None
     message: str = field(default="", init=False)
     log: Log | None = field(default=None, init=False)
@@ -119,7 +121,10 @@ class Tail:
     _looked: "_Looks" = field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.path.exists() and (self.path.suffix in suffixes or not self.path.absolute().parent.is_dir()):
+        if isinstance(self.path, StorePath):
+            # An error if there is no such bucket.
+            self.path.files()
+        elif not self.path.exists() and (self.path.suffix in suffixes or not self.path.absolute().parent.is_dir()):
             # A recorder cannot create a folder here: raise open_log's error that the path does not exist.
             open_log(self.path)
         self._open(self._looks())
@@ -169,15 +174,16 @@ class Tail:
             except OSError as error:
                 looked_like = None
                 self.message = f"{self.path} cannot be read ({error.strerror}); trying again."
-            time.sleep(PATIENCE)
+            time.sleep(PATIENCE_IN_STORES if isinstance(self.path, StorePath) else PATIENCE)
 
     def _looks(self) -> "_Looks":
         """The state of the files, from which one can tell whether the log has grown or was replaced."""
         if not self.path.is_dir() and (self.path.exists() or self.log is not None):
-            return _Looks(False, 1, _stamp(self.path), _stamp(self.path))
-        shards = shards_in(self.path) if self.path.exists() else []
+            stamp = stamp_of(self.path)
+            return _Looks(False, 1, stamp, stamp)
+        shards = sorted(names_in(self.path)) if self.path.exists() else []
         if shards:
-            return _Looks(True, len(shards), _stamp(shards[0]), _stamp(shards[-1]))
+            return _Looks(True, len(shards), *(stamp_of(self.path, name) for name in (shards[0], shards[-1])))
         if self.log is not None:
             raise FileNotFoundError
         return _Looks(True, 0, (), ())
@@ -216,7 +222,7 @@ class Tail:
     def _awaited(self) -> str:
         if not self.path.exists():
             return f"{self.path} does not exist yet; waiting for a recorder to create it."
-        if not self.path.is_dir() or not any(True for _ in self.path.iterdir()):
+        if isinstance(self.path, StorePath) or not self.path.is_dir() or not any(True for _ in self.path.iterdir()):
             return f"{self.path} has no rows yet; waiting for the first."
         return f"{self.path} has files, but no rows of a log yet; waiting for the first."
 
@@ -228,8 +234,3 @@ class _Looks(NamedTuple):
     shards: int
     first: tuple[Any, ...]
     last: tuple[Any, ...]
-
-
-def _stamp(path: Path) -> tuple[str, int, int, int]:
-    status = path.stat()
-    return path.name, status.st_ino, status.st_size, status.st_mtime_ns

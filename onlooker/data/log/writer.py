@@ -1,42 +1,39 @@
-"""Write a log during training: rows are buffered in memory, and a shard appears whole or not at all.
+"""Write a log during training: rows are buffered in memory, and a shard appears whole or not at all (`destination`).
 
-A shard is written under a hidden name that readers ignore, flushed to disk, and then linked to the next free number.
-Linking fails if that shard exists already, so any number of writers, in any number of processes, can share a folder. A
-writer that is killed loses only the rows buffered since its last shard.
+Any number of writers, in any number of processes, can share a folder on a disk or in an object store. A writer that is
+killed loses only the rows buffered since its last shard.
 """
 
 import atexit
-import itertools
 import os
 import threading
 import time
-import uuid
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
 from onlooker.core.deprecated import renamed
 from onlooker.core.settings import check_positive, check_whole
 from onlooker.data.log import formats
 from onlooker.data.log.about import DIRECTIONS, About
-from onlooker.data.log.reader import open_log, shards_in
+from onlooker.data.log.destination import destination_for
+from onlooker.data.log.reader import open_log
 from onlooker.data.optimizer import Optimizer, as_optimizer
-from onlooker.storage.atomic import hidden_in, publish, sweep
+from onlooker.storage.stores import StorePath, as_place
 
 __all__ = ["LogWriter", "close_at_exit"]
 
 # Values (rows times dimensions) in a shard, 8 MiB of float64, and the largest and smallest number of its rows.
 NUMBERS = 1 << 20
 MOST, FEWEST = 1 << 16, 4
-# Seconds after which rows are written even if the shard is not full, so that a live page stays current.
-SECONDS = 5.0
+# Seconds after which rows are written even if the shard is not full, so that a live page stays current; in a store,
+# where every shard is an object that costs money and a request of every reader.
+SECONDS, SECONDS_IN_STORES = 5.0, 60.0
 
 
 class LogWriter:
@@ -45,7 +42,8 @@ class LogWriter:
     Parameters
     ----------
     folder
-        Created if it does not exist; a log in it is continued.
+        Created if it does not exist; a log in it is continued. Or an address in an object store, such as
+        ``s3://bucket/runs``.
     learning_rate
         ε of the learners, if it is known and constant.
     optimizer
@@ -57,7 +55,8 @@ class LogWriter:
     rows
         Number of rows in a shard; default: about a million values.
     seconds
-        Age in seconds of the oldest buffered row at which the next row triggers a write of a shard that is not full.
+        Age in seconds of the oldest buffered row at which the next row triggers a write of a shard that is not full;
+        default: 5, and 60 in an object store.
     """
 
     @renamed(optimiser="optimizer")
@@ -70,16 +69,17 @@ class LogWriter:
         direction: str = "ascent",
         source: str = "",
         rows: int | None = None,
-        seconds: float = SECONDS,
+        seconds: float | None = None,
     ) -> None:
+        self.folder = as_place(folder)
+        if seconds is None:
+            seconds = SECONDS_IN_STORES if isinstance(self.folder, StorePath) else SECONDS
         check_positive(seconds=seconds, **({} if learning_rate is None else {"learning_rate": learning_rate}))
         if rows is not None:
             check_whole(rows=rows)
         if direction not in DIRECTIONS:
             raise ValueError(f"direction is {direction!r}; give {' or '.join(DIRECTIONS)}.")
-        self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        sweep(self.folder)
+        self._destination = destination_for(self.folder)
         rule = None if optimizer is None else as_optimizer(optimizer)
         self.about = About("", 0, learning_rate, rule, direction, source)
         self.written = 0
@@ -90,7 +90,7 @@ class LogWriter:
         self._columns: dict[str, np.ndarray] = {}
         self._spare: dict[str, np.ndarray] = {}
         self._count = 0
-        self._oldest = 0.0
+        self._oldest = self._began = 0.0
         self._steps: dict[Hashable, int] = {}
         self._told: dict[str, Any] = {}
         self._closed = False
@@ -279,7 +279,7 @@ class LogWriter:
             if name in row:
                 self._columns[name] = np.empty(room)
         self._spare = {name: np.empty_like(column) for name, column in self._columns.items()}
-        self._oldest = time.monotonic()
+        self._oldest, self._began = time.monotonic(), time.time()
 
     def check_dimension(self, dim: int) -> None:
         """Raise unless rows of this dimension, with gradients, fit the log: called before training starts."""
@@ -290,8 +290,8 @@ class LogWriter:
 
     def _continued(self, dim: int, gradients: bool) -> About:
         """The description with the log's name, new or that of the log in the folder, which must match these rows."""
-        if not shards_in(self.folder):
-            return replace(self.about, name=uuid.uuid4().hex)
+        if self._destination.is_new():
+            return self.about
         before = open_log(self.folder)
         if before.dim != dim or before.has_gradients != gradients:
             raise ValueError(
@@ -308,16 +308,16 @@ class LogWriter:
         """Hand the buffered rows to the writing thread, one shard at a time."""
         rows = {name: column[: self._count] for name, column in self._columns.items()}
         count, self._count = self._count, 0
-        self._oldest = time.monotonic()
+        began, self._oldest, self._began = self._began, time.monotonic(), time.time()
         self._wait()
         if count:
             # Swap buffers: allocating new memory would take longer than filling it.
             self._columns, self._spare = self._spare, self._columns
             try:
-                self._under_way = self._thread.submit(self._write, rows)
+                self._under_way = self._thread.submit(self._write, rows, began)
             except RuntimeError:
                 # The interpreter is shutting down and starts no more threads.
-                self._write(rows)
+                self._write(rows, began)
 
     def _wait(self) -> None:
         under_way, self._under_way = self._under_way, None
@@ -329,24 +329,11 @@ class LogWriter:
                     f"{self.folder} could not be written to ({error}); the rows of one shard were lost."
                 ) from error
 
-    def _write(self, rows: dict[str, np.ndarray]) -> None:
-        table = formats.table(rows, self.about.to_metadata())
-        hidden = hidden_in(self.folder)
-        try:
-            # Arrow's own file object: Python's needs the GIL for every page and would stall the training.
-            with pa.OSFile(os.fsencode(hidden), "wb") as file:
-                pyarrow.parquet.write_table(
-                    table,
-                    file,
-                    compression="none",
-                    use_dictionary=["agent"],
-                    write_statistics=False,
-                    write_page_checksum=True,
-                )
-            publish(hidden, _names(self.folder))
-        finally:
-            hidden.unlink(missing_ok=True)
-        self.written += len(table)
+    def _write(self, rows: dict[str, np.ndarray], began: float) -> None:
+        words = {**self.about.to_metadata(), "began": repr(began)}
+        name = self._destination.publish(lambda name: formats.table(rows, {**words, "log": name}), self.about.name)
+        self.about = replace(self.about, name=name)
+        self.written += len(rows["point"])
 
 
 OPEN: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()
@@ -370,6 +357,7 @@ def _begin_in_child() -> None:
     for writer in list(OPEN):
         writer._lock, writer._thread = threading.RLock(), _thread()
         writer._count, writer._under_way = 0, None
+        writer._destination.renew()
 
 
 if hasattr(os, "register_at_fork"):
@@ -390,10 +378,3 @@ def close_at_exit(resource: Any) -> None:
             alive.close()
 
     atexit.register(close)
-
-
-def _names(folder: Path) -> Iterator[Path]:
-    """Paths for the next shard: the numbers after the last one."""
-    numbers = [int(path.stem) for path in shards_in(folder) if path.stem.isdecimal()]
-    for number in itertools.count(max(numbers, default=-1) + 1):
-        yield folder / f"{number:010d}.parquet"

@@ -6,7 +6,6 @@ reading starts again with that one.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +15,7 @@ from onlooker.core.settings import check_whole
 from onlooker.data.log.reader import torn_shards
 from onlooker.data.log.tail import Batch, Tail, available, check_same_log
 from onlooker.data.projection import Projection, principal_components
+from onlooker.storage.stores import Place
 
 __all__ = ["GrowingLog", "Resumable", "Source"]
 
@@ -85,7 +85,7 @@ class GrowingLog:
         Number of principal components of the first points to watch; default: all coordinates.
     """
 
-    path: Path
+    path: Place
     descent: bool | None = None
     components: int | None = None
     _tail: Tail = field(init=False)
