@@ -1,4 +1,4 @@
-"""Aw = b solved: weights, their jackknife errors, the directions that nothing shows, and whether w·ψ is what is climbed.
+"""Aw = b solved: weights, their jackknife errors, directions that nothing shows, and whether w·ψ is what agents climb.
 
     away₍ᵢ₎ = w₍₋ᵢ₎ − mean,   cov w = (n − 1)/n Σ away away′,   degrees of v = away·d: (Σv²)²/Σv⁴
 
@@ -13,15 +13,16 @@ z = Σ rᵢ·rⱼ over its root sum of squares is standard normal, and 1 − Σ 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.special import ndtri, stdtrit
 
 from onlooker.fit.linear import LinearSums
+from onlooker.fit.linear_directions import directions_of, reliability_of, rest_of
 from onlooker.fit.linear_rates import with_rates
 
-__all__ = ["SETTINGS", "Weights", "WeightSettings", "solve_weights"]
+__all__ = ["SETTINGS", "WeightSettings", "Weights", "solve_weights"]
 
 
 @dataclass(frozen=True)
@@ -30,35 +31,30 @@ class WeightSettings:
 
     Attributes
     ----------
-    flat
-        Share of the largest eigenvalue of A, in units of each feature, below which an exact Jacobian shows nothing:
-        Jacobians of float32 leave 1e-12.
-    shown
-        Standard errors by which vᵀAv must exceed zero for a direction of estimated Jacobians: once in 44 by chance,
-        and then its error is large.
     seen
         Standard errors by which Σ gᵢ·gⱼ must exceed zero for a share to be explained.
-    simple
-        Distance from a direction of entries −1, 0, 1 below which a noisy unidentified one may be that.
     part
         Share of a contrast in an unidentified direction that makes it nan.
     sure
         p-value of the misfit test (two-sided) below which whole agents are left out in turn.
     fewest_agents
         Number of agents from which they can be.
+    many_agents
+        Number of agents with unknown rates from which they are: each rate is fitted anew without the others.
+    tested
+        Reliability below which there is no misfit test: the error of w is itself a misfit that rows share.
     reliable
         Reliability below which intervals are those of Anderson and Rubin.
     rows
         Number of rows that the mean noise of all agents counts in that of each.
     """
 
-    flat: float = 1e-9
-    shown: float = 2.0
     seen: float = 3.3
-    simple: float = 0.4
     part: float = 1e-6
     sure: float = 0.01
     fewest_agents: int = 5
+    many_agents: int = 8
+    tested: float = 0.2
     reliable: float = 0.3
     rows: float = 2.0
 
@@ -204,7 +200,7 @@ def solve_weights(sums: LinearSums, rates_unknown: bool = False, hidden: np.ndar
     exact = sums.parts == 1
     labels, agents = np.unique(sums.agents, return_inverse=True)
     row = np.ones(len(sums))
-    basis, unseen = directions_of(sums, row) if hidden is None else (_rest(hidden), hidden)
+    basis, unseen, weak = directions_of(sums) if hidden is None else (rest_of(hidden), hidden, False)
     rates = np.ones(len(labels))
     for turn in range(3 if exact else 1):
         a, b = _within(sums, row, basis)
@@ -214,29 +210,31 @@ def solve_weights(sums: LinearSums, rates_unknown: bool = False, hidden: np.ndar
             # Estimated Jacobians have noise that residuals share; weights of agents would be made of it.
             row = _agent_weights(sums, left, agents)
     w, factor = basis @ u, rates[agents]
-    z, share, share_error = _agreement(sums, w, factor, row)
-    by_agent = len(labels) >= SETTINGS.fewest_agents and bool(abs(z) > -ndtri(SETTINGS.sure / 2))
+    own_rates = _without_agents(a, b, agents, u) if rates_unknown and len(labels) >= SETTINGS.many_agents else None
     a, b = a * factor[:, None, None] ** 2, b * factor[:, None]
-    if rates_unknown and len(labels) >= 2 * SETTINGS.fewest_agents:
-        by_agent, away = True, _without_agents(a, b, factor, agents, u)
-    units = agents if by_agent else np.arange(len(sums))
-    slopes, scores = _summed(a, units), _summed(b, units)
-    if not (rates_unknown and len(labels) >= 2 * SETTINGS.fewest_agents):
-        away = _without_each(slopes, scores)
-    n = len(away)
-    covariance = (n - 1) / n * away.T @ away
+    away = _without_each(a, b) if own_rates is None else own_rates
+    reliability = 1.0 if exact else reliability_of(sums, basis)
+    if weak or reliability < SETTINGS.tested:
+        # What was left out may be climbed: residuals say nothing.
+        found = Agreement(np.nan, np.nan, np.nan)
+    else:
+        found = _agreement(sums, w, basis @ _covariance(away) @ basis.T, factor, row)
+    by_agent = own_rates is not None
+    if not by_agent and len(labels) >= SETTINGS.fewest_agents and abs(found.z) > -ndtri(SETTINGS.sure / 2):
+        a, b, by_agent = _summed(a, agents), _summed(b, agents), True
+        away = _without_each(a, b)
     return Weights(
         w,
-        basis @ covariance @ basis.T,
+        basis @ _covariance(away) @ basis.T,
         basis,
         unseen,
         away @ basis.T,
-        scores,
-        slopes,
-        share,
-        share_error,
-        z,
-        _reliability(sums, basis) if not exact else 1.0,
+        b,
+        a,
+        found.share,
+        found.error,
+        found.z,
+        reliability,
         float(left.sum() / max(sums.count * sums.dim, 1)),
         float(left.sum() / max(sums.powers.sum(), 1e-300)),
         by_agent,
@@ -245,54 +243,8 @@ def solve_weights(sums: LinearSums, rates_unknown: bool = False, hidden: np.ndar
     )
 
 
-def directions_of(sums: LinearSums, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Directions of w that the rows show, and those that they do not: orthonormal, (k, r) and (k, k − r)."""
-    a = sums.products
-    total = a.sum(axis=0)
-    size = np.sqrt(np.maximum(np.diag(sums.plain.sum(axis=0)), 0))
-    size = np.where(size > 0, size, 1)
-    values, vectors = np.linalg.eigh(total / np.outer(size, size))
-    seen = values > SETTINGS.flat * max(values.max(), 0)
-    raw = vectors / size[:, None]
-    if sums.parts == 1:
-        unseen = raw[:, ~seen]
-    else:
-        seen &= np.array([_rises(a, v) for v in raw.T])
-        unseen = _simplified(a, raw[:, ~seen])
-    unseen = np.linalg.qr(unseen)[0]
-    return _rest(unseen), unseen
-
-
-def _rest(unseen: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of what is orthogonal to given orthonormal directions."""
-    k, q = unseen.shape
-    return np.linalg.svd(unseen, full_matrices=True)[0][:, q:] if q else np.eye(k)
-
-
-def _rises(a: np.ndarray, v: np.ndarray) -> bool:
-    """Whether vᵀAv is significantly positive."""
-    each = np.einsum("k,nkl,l->n", v, a, v)
-    n = len(each)
-    return bool(each.sum() > SETTINGS.shown * np.sqrt(n / max(n - 1, 1) * ((each - each.mean()) ** 2).sum()))
-
-
-def _simplified(a: np.ndarray, unseen: np.ndarray) -> np.ndarray:
-    """Noisy directions as ones of entries −1, 0, 1, such as the constant, if the rows cannot tell these from zero."""
-    if not unseen.shape[1]:
-        return unseen
-    reduced = unseen.copy()
-    for column in range(reduced.shape[1]):
-        # Reduced echelon form: every direction has one entry that the others do not have.
-        pivot = np.argmax(np.abs(reduced[:, column]))
-        reduced[:, column] /= reduced[pivot, column]
-        for other in range(reduced.shape[1]):
-            if other != column:
-                reduced[:, other] -= reduced[pivot, other] * reduced[:, column]
-    reduced /= np.abs(reduced).max(axis=0)
-    simple = np.round(reduced)
-    near = np.linalg.norm(simple - reduced, axis=0) < SETTINGS.simple * np.linalg.norm(simple, axis=0)
-    fits = [bool(close) and not _rises(a, v) for close, v in zip(near, simple.T, strict=True)]
-    return np.where(fits, simple, reduced)
+def _covariance(away: np.ndarray) -> np.ndarray:
+    return (len(away) - 1) / len(away) * away.T @ away
 
 
 def _within(sums: LinearSums, row: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -338,9 +290,8 @@ def _without_each(slopes: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return found - found.mean(axis=0)
 
 
-def _without_agents(a: np.ndarray, b: np.ndarray, factor: np.ndarray, agents: np.ndarray, u: np.ndarray) -> np.ndarray:
+def _without_agents(a: np.ndarray, b: np.ndarray, agents: np.ndarray, u: np.ndarray) -> np.ndarray:
     """The same for agents with rates of their own, in the direction of w: its length is not known."""
-    a, b = a / factor[:, None, None] ** 2, b / factor[:, None]
     found = []
     for agent in range(agents.max() + 1):
         kept = agents != agent
@@ -350,22 +301,27 @@ def _without_agents(a: np.ndarray, b: np.ndarray, factor: np.ndarray, agents: np
     return moved - moved.mean(axis=0)
 
 
-def _agreement(sums: LinearSums, w: np.ndarray, factor: np.ndarray, row: np.ndarray) -> tuple[float, float, float]:
+class Agreement(NamedTuple):
     """z of the misfit test, the share explained, and its standard error."""
+
+    z: float
+    share: float
+    error: float
+
+
+def _agreement(
+    sums: LinearSums, w: np.ndarray, covariance: np.ndarray, factor: np.ndarray, row: np.ndarray
+) -> Agreement:
     if not (sums.pairs > 0).any():
-        return np.nan, np.nan, np.nan
+        return Agreement(np.nan, np.nan, np.nan)
     square = np.einsum("k,nkl,l->n", w, sums.lag_products, w)
     same = row * (sums.lag_powers - factor * (sums.lag_targets @ w) + factor**2 * square)
     every = row * sums.lag_powers
-    spread = np.sqrt((same**2).sum())
+    # With estimated Jacobians, w − ŵ is a misfit that rows share: δ′Lδ has variance 2 tr (L cov w)².
+    moved = np.tensordot(row * factor**2, sums.lag_products, 1) @ covariance if sums.parts > 1 else np.zeros((1, 1))
+    spread = np.sqrt((same**2).sum() + 2 * np.trace(moved @ moved))
     z = float(same.sum() / spread) if spread > 0 else 0.0
     # Where gradients do not agree with later ones, as at rest, nothing can be said about a share.
     if every.sum() <= SETTINGS.seen * np.sqrt((every**2).sum()):
-        return z, np.nan, np.nan
-    return z, float(1 - same.sum() / every.sum()), float(spread / every.sum())
-
-
-def _reliability(sums: LinearSums, basis: np.ndarray) -> float:
-    """The smallest v′Av over the same with the noise of the Jacobians in it."""
-    a, noisy = (basis.T @ part.sum(axis=0) @ basis for part in (sums.products, sums.plain))
-    return float(np.clip(eigh(a, noisy, eigvals_only=True)[0], 0, 1))
+        return Agreement(z, np.nan, np.nan)
+    return Agreement(z, float(1 - same.sum() / every.sum()), float(spread / every.sum()))

@@ -7,6 +7,7 @@ A path takes twenty steps from the start; the goal sends back to the start (Jacq
 of logits (states × actions); `Table` and `Network` map their parameters to that table, and pull gradients back.
 """
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -257,7 +258,7 @@ class Network:
     def parts(self, points: Any) -> tuple[Any, Any, Any, Any]:
         """W, b, V and c."""
         cuts = np.cumsum([0, self.states * self.hidden, self.hidden, self.hidden * len(MOVES), len(MOVES)])
-        w, b, v, c = (points[..., low:high] for low, high in zip(cuts[:-1], cuts[1:], strict=True))
+        w, b, v, c = (points[..., low:high] for low, high in itertools.pairwise(cuts))
         front = points.shape[:-1]
         return (
             w.reshape(*front, self.states, self.hidden),
