@@ -73,9 +73,9 @@ def _rises(a: np.ndarray, v: np.ndarray) -> bool:
 
 
 def _simplified(a: np.ndarray, unseen: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Noisy directions as ones of two or more entries ±1, such as the constant, if the rows cannot tell these from zero.
+    """Noisy directions as ones of entries ±1, such as the constant, if the rows cannot tell these from zero.
 
-    And whether some could not be simplified.
+    And whether some could not be simplified to two or more of them.
     """
     if not unseen.shape[1]:
         return unseen, False
