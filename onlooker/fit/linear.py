@@ -302,6 +302,15 @@ class LinearSums:
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         return LinearSums(**{**parts, **{name: parts[name][rows] for name in ROWS}})
 
+    def columns(self, which: np.ndarray) -> "LinearSums":
+        """The sums of some of the features."""
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        for name in ("products", "plain", "lag_products"):
+            parts[name] = parts[name][:, which][:, :, which]
+        for name in ("targets", "lag_targets"):
+            parts[name] = parts[name][:, which]
+        return LinearSums(**{**parts, "_last": None})
+
     def _compress(self) -> None:
         """Sum older rows of each agent in pairs, if there are too many rows."""
         while len(self) > SETTINGS.most_rows:

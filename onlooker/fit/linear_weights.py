@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from onlooker.fit.linear import LinearSums
-from onlooker.fit.linear_directions import directions_of, reliability_of, rest_of
+from onlooker.fit.linear_directions import directions_of, reliability_of
 from onlooker.fit.linear_rates import with_rates
 
 __all__ = ["SETTINGS", "WeightSettings", "Weights", "solve_weights"]
@@ -94,6 +94,8 @@ class Weights:
         (m,) learning rates of agents, of mean one, if unknown, and the agents' names.
     by_agent
         Whether whole agents were left out.
+    weak
+        Whether some directions are unidentified only because the Jacobians are too noisy.
     """
 
     values: np.ndarray
@@ -110,6 +112,7 @@ class Weights:
     noise: float
     left: float
     by_agent: bool
+    weak: bool = False
     rates: np.ndarray | None = None
     agents: np.ndarray | None = None
 
@@ -185,7 +188,7 @@ def _reach(accepted: Callable[[float], bool], width: float) -> float:
     return (near + far) / 2
 
 
-def solve_weights(sums: LinearSums, rates_unknown: bool = False, hidden: np.ndarray | None = None) -> Weights:
+def solve_weights(sums: LinearSums, rates_unknown: bool = False, *, by_agent: bool = False) -> Weights:
     """Solve for the weights.
 
     Parameters
@@ -194,13 +197,13 @@ def solve_weights(sums: LinearSums, rates_unknown: bool = False, hidden: np.ndar
         The sums.
     rates_unknown
         Whether the gradients of each agent are in units of a learning rate of its own.
-    hidden
-        Unidentified directions (k, q), if they are known from other rows; default: found here.
+    by_agent
+        Whether whole agents are left out in turn for the errors; default: only once a misfit shows.
     """
     exact = sums.parts == 1
     labels, agents = np.unique(sums.agents, return_inverse=True)
     row = np.ones(len(sums))
-    basis, unseen, weak = directions_of(sums) if hidden is None else (rest_of(hidden), hidden, False)
+    basis, unseen, weak = directions_of(sums)
     rates = np.ones(len(labels))
     for turn in range(3 if exact else 1):
         a, b = _within(sums, row, basis)
@@ -219,9 +222,10 @@ def solve_weights(sums: LinearSums, rates_unknown: bool = False, hidden: np.ndar
         found = Agreement(np.nan, np.nan, np.nan)
     else:
         found = _agreement(sums, w, basis @ _covariance(away) @ basis.T, factor, row)
-    by_agent = own_rates is not None
-    if not by_agent and len(labels) >= SETTINGS.fewest_agents and abs(found.z) > -ndtri(SETTINGS.sure / 2):
-        a, b, by_agent = _summed(a, agents), _summed(b, agents), True
+    by_agent = by_agent or bool(abs(found.z) > -ndtri(SETTINGS.sure / 2))
+    by_agent = by_agent and len(labels) >= SETTINGS.fewest_agents
+    if own_rates is None and by_agent:
+        a, b = _summed(a, agents), _summed(b, agents)
         away = _without_each(a, b)
     return Weights(
         w,
@@ -237,7 +241,8 @@ def solve_weights(sums: LinearSums, rates_unknown: bool = False, hidden: np.ndar
         reliability,
         float(left.sum() / max(sums.count * sums.dim, 1)),
         float(left.sum() / max(sums.powers.sum(), 1e-300)),
-        by_agent,
+        by_agent or own_rates is not None,
+        weak,
         rates if rates_unknown else None,
         sums.names[labels],
     )
