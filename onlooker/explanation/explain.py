@@ -161,7 +161,8 @@ def _from_rows(
         gathered = gather(features, seen.points, rises, rows)
         for few in np.array_split(order, max(1, len(order) // 4096)):
             when = None if seen.times is None else seen.times[few]
-            gathered.add(seen.points[few], rises[..., few, :], names[few], when, rows[few])
+            who = None if seen.agents is None else names[few]
+            gathered.add(seen.points[few], rises[..., few, :], who, when, rows[few])
     if seen.agent_names is not None:
         gathered.sums.names = np.array([str(seen.agent_names[int(name)]) for name in gathered.sums.names])
     rateless = any(message.code == "learning-rate-unknown" for message in seen.warnings)

@@ -12,6 +12,8 @@ __all__ = ["ByFunction", "Features", "GivenJacobians", "as_features"]
 
 # Numbers of Jacobians that are computed at a time: 64 MB of float32.
 TOGETHER = 1 << 24
+# Rows at a time at most.
+ROWS = 64
 
 
 class Features(Protocol):
@@ -126,7 +128,7 @@ class ByFunction:
 
         count = self._count(name, function, points[:1])
         n, dim = points.shape
-        size = max(1, min(n, TOGETHER // (count * dim)))
+        size = _padded(n, TOGETHER // (count * dim))
         key = name, points.dtype, count
         if key not in self._compiled:
             self._compiled[key] = jax.jit(jax.vmap(_pulls(function, count)))
@@ -135,7 +137,6 @@ class ByFunction:
             rows = slice(first, first + size)
             chunk = points[rows]
             short = size - len(chunk)
-            # Equal shapes are compiled once.
             padded = np.concatenate([chunk, np.repeat(chunk[:1], short, axis=0)]) if short else chunk
             for whole, part in zip((values, jacobians), self._compiled[key](padded), strict=True):
                 whole[rows] = np.asarray(part)[: len(chunk)]
@@ -150,6 +151,11 @@ class ByFunction:
             what = f"an array of shape {found}" if found is not None else type(shape).__name__
             raise ValueError(f"{name} returns {what} for one point; return an array of one number per feature, (k,).")
         return int(found[0])
+
+
+def _padded(n: int, most: int) -> int:
+    """The number of rows that are computed at a time: a power of two, so that few shapes are compiled."""
+    return 1 << min(max(n - 1, 0).bit_length(), ROWS.bit_length() - 1, max(most, 1).bit_length() - 1)
 
 
 def _pulls(function: Callable[..., Any], count: int) -> Callable[..., Any]:

@@ -60,7 +60,7 @@ class Gathered:
         gradients
             (n, dim), or (parts, n, dim).
         agents, times
-            (n,) of each row, or ``None``.
+            (n,) of each row, or ``None``: the signs of gradients are then not checked.
         rows
             (n,) numbers of the rows, for features that are known row by row.
         """
@@ -76,7 +76,8 @@ class Gathered:
                 gradients[..., chosen, :],
                 None if agents is None else agents[chosen],
                 None if times is None else times[chosen],
-                points[chosen],
+                # Steps between rows of unknown agents are no steps.
+                None if agents is None else points[chosen],
             )
             self.rows += len(numbers)
 
@@ -107,9 +108,7 @@ def columns_of(features: Features, points: np.ndarray, rows: np.ndarray) -> tupl
     return values, np.concatenate([jacobians, others], axis=2)
 
 
-def gather(
-    features: Features, points: np.ndarray, gradients: np.ndarray, rows: np.ndarray, agents: Any = None
-) -> Gathered:
+def gather(features: Features, points: np.ndarray, gradients: np.ndarray, rows: np.ndarray) -> Gathered:
     """Empty sums for rows like those of a sample.
 
     Parameters
@@ -120,8 +119,6 @@ def gather(
         (n, dim) and (n, dim) or (parts, n, dim).
     rows
         (n,) numbers of the rows.
-    agents
-        Not used.
     """
     n, dim = points.shape
     width = len(features.names) or 8
