@@ -16,6 +16,7 @@ import typer
 from onlooker._version import __version__
 from onlooker.core.extras import MissingExtraError, needs_extra
 from onlooker.core.settings import check_whole
+from onlooker.explanation.command import explain_log
 
 if TYPE_CHECKING:
     from onlooker.data.log.reader import Log
@@ -202,6 +203,9 @@ def reconstruct_log(
     errors = (_short(numbers.get(name)) for name in ("held_out_error", "quadratic_error"))
     print("held-out gradient error {}, of a quadratic {}".format(*errors))
     print(f"the result is in {folder}: {SUMMARY}, {', '.join(summary['files'])}")
+
+
+app.command("explain")(explain_log)
 
 
 @app.command()

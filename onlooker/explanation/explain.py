@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from onlooker.data.observations import Observations, observe, usable_rows
 from onlooker.data.optimizer import Optimizer
 from onlooker.explanation.features import Features, as_features
 from onlooker.explanation.gathered import Gathered, gather
+from onlooker.explanation.record import recorded_sums, sums_in
 from onlooker.explanation.result import Explanation
 from onlooker.explanation.warnings import about_explanation, about_sign
 from onlooker.fit.linear import LinearSums
@@ -55,7 +57,8 @@ def explain(
     ----------
     points
         Points (n, dim), or iterates if no gradients are given; see `observe`. Or a log: its path, or what `open_log`
-        returns. Or Observations, such as `read_log` returns; the next six parameters are then not used.
+        returns; a folder of sums, which ``record(features=…)`` writes, needs no features here. Or Observations, such as
+        `read_log` returns; the next six parameters are then not used.
     gradients
         Gradients (n, dim); see `observe`. Or (parts, n, dim) if ``features`` are from the agents' own paths.
     agents
@@ -96,6 +99,10 @@ def explain(
     >>> why.weights.round(1), why.weight_error.round(1), why.contrast(near=1, right=-1).value.__round__(1)
     (array([1. , 2. ]), array([0. , 0.1]), 1.0)
     """
+    if isinstance(points, str | os.PathLike) and (files := sums_in(Path(points))):
+        why = explained_by(recorded_sums(files, features, names), [], bool(unknown_rates))
+        deliver(why.warnings, strict=strict)
+        return why
     described = as_features(features, jacobians, names)
     if isinstance(points, str | os.PathLike | Log):
         if any(part is not None for part in (gradients, agents, times)):

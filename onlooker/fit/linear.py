@@ -311,10 +311,27 @@ class LinearSums:
             parts[name] = parts[name][:, which]
         return LinearSums(**{**parts, "_last": None})
 
-    def _compress(self) -> None:
+    def check(self) -> None:
+        """Raise unless all arrays, as read from a file, are of one size."""
+        n, k = self.targets.shape
+        wanted = {"products": (n, k, k), "plain": (n, k, k), "lag_products": (n, k, k), "lag_targets": (n, k)}
+        for name in ROWS:
+            if getattr(self, name).shape != wanted.get(name, (n, k) if name == "targets" else (n,)):
+                raise ValueError(f"its {name} is of shape {getattr(self, name).shape}")
+        if n and not 0 <= self.agents.min() <= self.agents.max() < len(self.names):
+            raise ValueError("its agents do not match")
+
+    def compressed(self, most: int) -> "LinearSums":
+        """The same in fewer rows, if they can be summed in pairs."""
+        copy = self.chosen(np.arange(len(self)))
+        copy._compress(most)
+        return copy
+
+    def _compress(self, most: int | None = None) -> None:
         """Sum older rows of each agent in pairs, if there are too many rows."""
-        while len(self) > SETTINGS.most_rows:
-            old = np.arange(len(self)) < len(self) - SETTINGS.most_rows // 2
+        most = SETTINGS.most_rows if most is None else most
+        while len(self) > most:
+            old = np.arange(len(self)) < len(self) - most // 2
             by_agent = np.lexsort((self.order, self.agents))
             by_agent = by_agent[old[by_agent]]
             agents = self.agents[by_agent]

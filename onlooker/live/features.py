@@ -7,7 +7,7 @@ tested for jumps of w. Adaptive forgetting forgets nothing until a jump is detec
 
 import json
 from collections.abc import Hashable, Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -307,7 +307,9 @@ class FeatureObserver:
             inner = {name: _under(arrays, name) for name in ("sums", "watch")}
             sums = unpack(LinearSums, inner["sums"])
             sums.names = np.array(about["agents"], str)
-            _check(sums)
+            sums.check()
+            if sums.scale.shape != (sums.dim,):
+                raise ValueError(f"its scale is of shape {sums.scale.shape}")
             total = arrays.get("total")
             live._gathered = Gathered(live.features, sums, int(about["count"]), total, int(about["rows"]))
             live._watch = unpack(WeightWatch, inner["watch"])
@@ -316,16 +318,3 @@ class FeatureObserver:
 
 def _under(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     return {path[len(name) + 1 :]: array for path, array in arrays.items() if path.startswith(f"{name}/")}
-
-
-def _check(sums: LinearSums) -> None:
-    """Raise unless the arrays of the sums are of one size."""
-    n, k = sums.targets.shape
-    for part in fields(sums):
-        value = getattr(sums, part.name)
-        wanted = {"products": (n, k, k), "plain": (n, k, k), "lag_products": (n, k, k), "lag_targets": (n, k)}
-        wanted |= dict.fromkeys(("powers", "lag_powers", "pairs", "along", "counts", "agents", "order"), (n,))
-        if part.name in wanted and value.shape != wanted[part.name]:
-            raise ValueError(f"its {part.name} is of shape {value.shape}")
-    if sums.scale.shape != (sums.dim,) or (n and sums.agents.max() >= len(sums.names)):
-        raise ValueError("its agents or its scale do not match")

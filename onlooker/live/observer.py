@@ -124,7 +124,7 @@ class Observer:
             return super().__new__(cls)
         from onlooker.live.features import FeatureObserver
 
-        return FeatureObserver(*settings, features=features, **more)
+        return FeatureObserver(*settings, **{"features": features, **more})
 
     def __post_init__(self, detector: JumpDetector | None, method: str | None) -> None:
         check_whole(dim=self.dim, chains=self.chains)
