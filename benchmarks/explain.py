@@ -112,7 +112,7 @@ def worlds_lost(w: np.ndarray, worlds: list[Grid]) -> float:
 
 def show(part: str, name: str, **figures: float) -> None:
     keep("explain", part=part, name=name, **figures)
-    cells = "  ".join(f"{label} {value:.3g}" for label, value in figures.items())
+    cells = "  ".join(f"{label} {value:.4g}" for label, value in figures.items())
     print(f"{part:<8}{name:<58}{cells}", flush=True)
 
 
@@ -295,6 +295,34 @@ def fresh(options: argparse.Namespace) -> None:
             show("fresh", f"seed {seed}: {name}", earned=earned, of_the_true=earned / top)
 
 
+def jump(options: argparse.Namespace) -> None:
+    """Agents of 30 steps, twelve rows each; the weights of pink and of the goal change at step 15."""
+    later = np.array([0.0, -5.0, -1.0, 0.0, 4.0])
+    for change in (None, (15, later)):
+        false, found, errors_after = [], [], []
+        for seed in range(options.first, options.first + options.runs):
+            policies, seen = watched("grid", 7000 + seed, agents=12, steps=30, later=change)
+            live = onlooker.Observer(TABLE, features=known_once(policies, "grid"), forgetting="adaptive")
+            with undelivered():
+                live.learn_many(seen.points, seen.gradients, seen.agents)
+            at = [one.found for one in live.jumps]
+            false.append(any(row <= 12 * 15 for row in at) if change else bool(at))
+            if change:
+                # The agents' step after the jump in which it was seen: twelve rows are one step.
+                found.append(min((-(-(row - 12 * 15) // 12) for row in at if row > 12 * 15), default=np.inf))
+                with undelivered():
+                    errors_after.append(off(weights_of(live.explanation()), later))
+        if change is None:
+            show("jump", f"no jump, {options.runs} runs of 360 rows", false_alarms=np.mean(false))
+            continue
+        figures = {"false_alarms": np.mean(false), "seen": np.isfinite(found).mean(), "steps": np.median(found)}
+        figures |= {"most_steps": max(found), "error_after": np.median(errors_after)}
+        show("jump", f"two weights jump, {options.runs} runs", **figures)
+
+
+TABLE = Table(HOME).dim
+
+
 def rates(options: argparse.Namespace) -> None:
     for seed in range(options.first, options.first + options.seeds):
         true = 10 ** np.random.default_rng([seed, SALT]).uniform(-1.5, -0.5, 12)
@@ -318,7 +346,8 @@ def limit(options: argparse.Namespace) -> None:
     from onlooker.paper.cmdp import hidden_limit
 
     for seed in range(options.first, options.first + options.seeds):
-        show("limit", f"seed {seed}: 100 agents × 30 steps", **hidden_limit(seed, quick=False))
+        for name, figures in hidden_limit(seed).items():
+            show("limit", f"seed {seed}: 200 agents × 30 steps, features {name}", **figures)
 
 
 def large(options: argparse.Namespace) -> None:
@@ -346,7 +375,7 @@ def large(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    every = {part.__name__: part for part in (errors, cover, wrong, fresh, rates, large)}
+    every = {part.__name__: part for part in (errors, cover, wrong, fresh, jump, limit, rates, large)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=every, default=list(every), help="parts")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds of single rows")
