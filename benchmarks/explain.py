@@ -353,12 +353,15 @@ def limit(options: argparse.Namespace) -> None:
 def large(options: argparse.Namespace) -> None:
     for hidden, rows in ((3334, 100), (33334, 20), (33334, 60)):
         policies = Network(HOME, hidden)
-        seen = learn(HOME, policies, agents=rows // 10, steps=10, rate=0.15 / hidden**0.5, seed=[0, SALT])
+        seen = learn(HOME, policies, agents=rows // 10, steps=10, rate=0.5 / hidden, seed=[0, SALT])
         seen = seen._replace(
-            points=seen.points.astype(np.float32), gradients=seen.gradients.astype(np.float32), paths=()
+            points=seen.points.astype(np.float32), gradients=seen.gradients.astype(np.float32), paths=None
         )
         features = known(policies)
-        features.at(seen.points[:1], np.arange(1))
+        for count in (1, 2, 4, 8, 16, 32, 64):
+            # Compiled before the clock starts.
+            features.at(seen.points[:count], np.arange(count))
+            features.suspected(seen.points[:count])
         first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began = time.perf_counter()
         why = explained(seen, features=features)

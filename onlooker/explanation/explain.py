@@ -27,6 +27,8 @@ __all__ = ["explain", "explained_by"]
 
 # Smallest number of observations.
 FEWEST = 8
+# Numbers of points that are copied, in the order of agents, at a time.
+TOGETHER = 1 << 22
 # Rows whose gradients are this many times as strong as the median row's were made by learners that ran away.
 STEEPEST = 1e6
 
@@ -166,7 +168,7 @@ def _from_rows(
     order = np.lexsort((np.arange(len(seen)), np.unique(names, return_inverse=True)[1]))
     with one_thread():
         gathered = gather(features, seen.points, rises, rows)
-        for few in np.array_split(order, max(1, len(order) // 4096)):
+        for few in np.array_split(order, -(-len(order) * seen.dim // TOGETHER)):
             when = None if seen.times is None else seen.times[few]
             who = None if seen.agents is None else names[few]
             gathered.add(seen.points[few], rises[..., few, :], who, when, rows[few])

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from onlooker.fit.linear_products import cosine, multiplied, noise_scale, taken
+
 __all__ = ["SETTINGS", "LinearSettings", "LinearSums", "begin_linear"]
 
 
@@ -191,37 +193,21 @@ class LinearSums:
     def _chunk(
         self, jacobians: np.ndarray, gradients: np.ndarray, agents: np.ndarray, times: np.ndarray, points: Any
     ) -> dict[str, np.ndarray]:
-        root = np.sqrt(self.scale)
-        parts = len(jacobians)
-        if parts != self.parts:
-            raise ValueError(f"jacobians has {parts} parts but the sums were begun with {self.parts}; give as many.")
-        own = gradients.ndim == 3
-        mean = jacobians.mean(axis=0, dtype=float) if parts > 1 else jacobians[0].astype(float)
-        mean *= root
-        target = (gradients.mean(axis=0, dtype=float) if own else gradients.astype(float)) * root
-        plain = mean @ mean.swapaxes(1, 2)
-        products, targets = plain, (mean @ target[..., None])[..., 0]
-        if parts > 1:
-            same, crossed = np.zeros_like(plain), np.zeros_like(targets)
-            for number, part in enumerate(jacobians):
-                scaled = part * root
-                same += scaled @ scaled.swapaxes(1, 2)
-                if own:
-                    crossed += (scaled @ (gradients[number] * root)[..., None])[..., 0]
-            products = (plain - same / parts**2) * parts / (parts - 1)
-            if own:
-                targets = (targets - crossed / parts**2) * parts / (parts - 1)
+        if len(jacobians) != self.parts:
+            text = f"jacobians has {len(jacobians)} parts but the sums were begun with {self.parts}; give as many."
+            raise ValueError(text)
+        made = multiplied(jacobians, gradients, self.scale)
         n = len(agents)
         kept = np.result_type(jacobians.dtype, np.float32)
         places = np.zeros((n, 0)) if points is None else np.asarray(points)
         order = np.arange(self.added, self.added + n)
-        new = _Last(mean.astype(kept), target.astype(kept), places, agents, times, order)
+        new = _Last(made.mean.astype(kept), made.gradient.astype(kept), places, agents, times, order)
         self.added += n
         return {
-            "products": products,
-            "plain": plain,
-            "targets": targets,
-            "powers": (target**2).sum(axis=1),
+            "products": made.products,
+            "plain": made.plain,
+            "targets": made.targets,
+            "powers": (made.gradient**2).sum(axis=1),
             **self._lagged(new),
             "counts": np.ones(n),
             "agents": agents,
@@ -246,15 +232,17 @@ class LinearSums:
             if not len(late):
                 continue
             at = rows.order[late] - first
-            one, two = rows.jacobians[late], rows.jacobians[early]
-            g_one, g_two = rows.gradients[late], rows.gradients[early]
+            one, two = taken(rows.jacobians, late), taken(rows.jacobians, early)
+            g_one, g_two = taken(rows.gradients, late), taken(rows.gradients, early)
             across = (one @ two.swapaxes(1, 2)).astype(float)
             products[at] += 0.5 * (across + across.swapaxes(1, 2))
             targets[at] += (one @ g_two[..., None] + two @ g_one[..., None])[..., 0]
             powers[at] += np.einsum("ij,ij->i", g_one, g_two, dtype=float)
             pairs[at] += 1
             if lag == 1 and rows.points.shape[1]:
-                along[at] = _cosine(rows.points[late] - rows.points[early], g_two / np.sqrt(self.scale))
+                along[at] = cosine(
+                    rows.points[late] - rows.points[early], g_two / np.sqrt(self.scale, dtype=g_two.dtype)
+                )
         # The last rows of each agent, and of the agents seen last if there are too many.
         ends = np.concatenate([np.flatnonzero(agents[1:] != agents[:-1]), [len(agents) - 1]])
         back = (ends[:, None] - np.arange(SETTINGS.lags)).ravel()
@@ -364,11 +352,6 @@ SUMMED = (*FADED, "pairs")
 ROWS = (*SUMMED, "along", "agents", "order")
 
 
-def _cosine(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-    return np.einsum("ij,ij->i", one, two) / np.where(lengths > 0, lengths, np.nan)
-
-
 def begin_linear(jacobians: np.ndarray, gradients: np.ndarray) -> LinearSums:
     """Empty sums, whose D is that of a sample of rows.
 
@@ -381,25 +364,8 @@ def begin_linear(jacobians: np.ndarray, gradients: np.ndarray) -> LinearSums:
     gradients
         (n, dim), or (parts, n, dim).
     """
-    parts, n, k, dim = jacobians.shape
-    scale = np.ones(dim)
-    own = gradients.ndim == 3
-    target = gradients.mean(axis=0, dtype=float) if own else gradients.astype(float)
-    mean = jacobians.mean(axis=0, dtype=float)
-    size = float((target**2).mean())
-    for _ in range(SETTINGS.rounds):
-        sums = _empty(scale, parts, k)
-        sums.add(jacobians, gradients)
-        # Directions that the sample does not show are left at zero.
-        whole = sums.products.sum(axis=0)
-        units = np.sqrt(np.maximum(np.diag(sums.plain.sum(axis=0)), 1e-300))
-        weights = np.linalg.pinv(whole / np.outer(units, units), rcond=1e-6, hermitian=True)
-        found = (weights @ (sums.targets.sum(axis=0) / units)) / units
-        power = ((target - np.einsum("nkd,k->nd", mean, found)) ** 2).mean(axis=0)
-        shrunk = (n * power + SETTINGS.shrink * power.mean()) / (n + SETTINGS.shrink)
-        # Gradients without noise leave nothing: all coordinates then count alike.
-        scale = 1 / np.maximum(shrunk, 1e-12 * size) if size > 0 else scale
-    return _empty(scale, parts, k)
+    parts, _, k, _ = jacobians.shape
+    return _empty(noise_scale(jacobians, gradients, SETTINGS.shrink, SETTINGS.rounds, SETTINGS.together), parts, k)
 
 
 def _empty(scale: np.ndarray, parts: int, k: int) -> LinearSums:

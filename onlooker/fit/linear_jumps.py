@@ -4,8 +4,8 @@
 
 δ is of the q directions of the features that all rows show, with the suspects fitted beside them, r directions in all;
 V are sandwich covariances. Windows of several lengths are looked at whenever some rows have come. The j-th look spends
-α/(j(j + 1)) of the level, so that a stream in which nothing changes has a false alarm with probability α at most,
-however long it is.
+α/log₂(j + 1) − α/log₂(j + 2) of the level: α in all, so that a stream in which nothing changes has a false alarm with
+probability α at most, however long it is.
 """
 
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class WeightJumpSettings:
 
     level: float = 0.01
     every: int = 8
-    windows: tuple[int, ...] = (2, 3, 5, 8)
+    windows: tuple[int, ...] = (2, 3, 4, 6, 8)
     before: int = 4
     remembered: int = 100
 
@@ -83,7 +83,8 @@ class WeightWatch:
         basis, _, _ = directions_of(rows)
         a, b = basis.T @ rows.products[order] @ basis, rows.targets[order] @ basis
         every = basis[: self.features]
-        level = settings.level / (self.looks * (self.looks + 1) * len(settings.windows))
+        spent = 1 / np.log2(self.looks + 1) - 1 / np.log2(self.looks + 2)
+        level = settings.level * float(spent) / len(settings.windows)
         best: tuple[float, int, float] | None = None
         for window in settings.windows:
             n = window * settings.every
