@@ -16,7 +16,7 @@ import typer
 from onlooker._version import __version__
 from onlooker.core.extras import MissingExtraError, needs_extra
 from onlooker.core.settings import check_whole
-from onlooker.explanation.command import explain_log
+from onlooker.explanation.command import explain_log, function_of, words_of
 
 if TYPE_CHECKING:
     from onlooker.data.log.reader import Log
@@ -242,20 +242,30 @@ def watch(
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to save what was learnt to; if it exists, watching resumes from it.")
     ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="MODULE:FUNCTION, ψ of one point in jax.numpy: shows the weights of features.")
+    ] = None,
+    names: Annotated[str | None, typer.Option(help="Names of the features, with commas between them.")] = None,
 ) -> None:
     """Show the reward on a live page, while learners are training."""
     if (source is None) != demo:
         raise ValueError("give either a SOURCE to watch or --demo.")
-    if demo and not (descent is components is checkpoint is None):
+    if demo and not (descent is components is checkpoint is features is None):
         raise ValueError("--descent, --components and --checkpoint are for a log; leave them out with --demo.")
+    psi = None if features is None else function_of(features)
     with needs_extra("page", "the page"):
+        from onlooker.live.page.features import FeatureWatch
         from onlooker.live.page.serve import leave, serve
     from onlooker.live.page.source import GrowingLog
     from onlooker.live.page.watch import Watch
     from onlooker.simulation.demonstration import Demonstration
 
     seen = Demonstration(seed=seed) if source is None else GrowingLog(source, descent, components)
-    watched = Watch(seen, "adaptive" if forgetting is None else forgetting, seed, checkpoint)
+    kept = "adaptive" if forgetting is None else forgetting
+    featured = psi is not None
+    watched = (
+        FeatureWatch(seen, psi, words_of(names), kept, checkpoint) if featured else Watch(seen, kept, seed, checkpoint)
+    )
     serve(watched, port, _command(context))
     leave()
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["RESULT", "explain_log", "function_of"]
+__all__ = ["RESULT", "explain_log", "function_of", "words_of"]
 
 RESULT, PICTURE, SUMMARY = "explanation", "weights.png", "summary.json"
 
@@ -35,8 +35,9 @@ def explain_log(
     if features is None and not sums_in(log):
         raise ValueError("--features is not given; name a function of one point, such as my_module:psi.")
     psi = None if features is None else function_of(features)
-    words = None if names is None else [name.strip() for name in names.split(",")]
-    why = explain(log, features=psi, names=words, learning_rate=learning_rate, optimizer=optimizer, descent=descent)
+    why = explain(
+        log, features=psi, names=words_of(names), learning_rate=learning_rate, optimizer=optimizer, descent=descent
+    )
     folder = Path("out") / log.name if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
     why.save(folder / RESULT)
@@ -61,6 +62,11 @@ def explain_log(
     replace_file(folder / SUMMARY, (json.dumps(summary, indent=2, default=float) + "\n").encode())
     print(repr(why).partition("\n  warning:")[0])
     print(f"the result is in {folder}: {SUMMARY}, {RESULT}, {PICTURE}")
+
+
+def words_of(names: str | None) -> list[str] | None:
+    """The names in a text with commas between them."""
+    return None if names is None else [name.strip() for name in names.split(",")]
 
 
 def function_of(text: str) -> Callable[[Any], Any]:

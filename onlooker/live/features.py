@@ -231,6 +231,16 @@ class FeatureObserver:
         """Warnings about the observations so far and their weights."""
         return self._explained().warnings
 
+    @property
+    def effective_observations(self) -> float:
+        """(Σw)²/Σw²: the number of equally weighted observations that ŵ is worth."""
+        with self._lock:
+            if self._gathered is None:
+                return 0.0
+            # Rows that were summed in pairs count as one here and two there.
+            counts = self._gathered.sums.counts
+            return float(counts.sum() ** 2 / max((counts**2).sum(), 1e-300) * max(counts.max(initial=0), 1))
+
     def _about_jumps(self) -> list[Message]:
         """A warning if ŵ mixes rows from before and after a jump."""
         if not self.jumps or self.forgetting == ADAPTIVE or self._gathered is None:

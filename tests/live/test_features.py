@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import onlooker
+from onlooker.data.log.tail import Batch
 from onlooker.live.features import FeatureObserver
 from tests.support.messages import codes
 
@@ -91,3 +92,38 @@ def test_what_an_observer_of_features_does_not_take():
     paths = onlooker.paths(states, actions, np.ones((9, 4, 2, 1)), 0.9, log_prob=lambda *_: 0.0, parts=2)
     with pytest.raises(ValueError, match="given rows only"):
         onlooker.Observer(2, features=paths)
+
+
+class Given:
+    """A source of rows that ends."""
+
+    name, message, warnings = "rows", "", ()
+
+    def __init__(self, *columns):
+        self.columns = columns
+
+    def batches(self, stopped):
+        for part in np.array_split(np.arange(len(self.columns[0])), 3):
+            yield Batch(*(column[part] for column in self.columns))
+
+
+def test_the_page_shows_bars_of_weights_and_their_course(observers):
+    from bokeh.document import Document
+
+    from onlooker.live.page.features import FeaturePage, FeatureWatch
+
+    points, gradients, agents, _ = observers[2]
+    watch = FeatureWatch(Given(points, gradients, agents.astype(str)), psi, NAMES)
+    page = FeaturePage(watch, Document())
+    assert "waiting" in page._heading.text
+    watch.start()
+    watch._thread.join(timeout=60)
+    page.update()
+    status = watch.status()
+    assert (status.over, status.failed, status.seen) == (True, False, 300)
+    assert page._bars.data["name"][:2] == NAMES
+    assert page._bars.data["weight"][:2] == pytest.approx(AFTER, abs=0.5)
+    assert (page._bars.data["low"] <= page._bars.data["weight"]).all()
+    assert page._lines[0].data["seen"][-1] == 300
+    assert "finished" in page._heading.text
+    assert "1</b><span>jumps" in page._numbers.text
