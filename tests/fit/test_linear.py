@@ -52,6 +52,25 @@ def test_sums_are_their_formulas():
     assert sums.pairs.tolist() == np.minimum(times, 3).tolist()
 
 
+def test_rows_before_a_restart_are_of_another_run():
+    jacobians, gradients, agents, times = world(0, agents=1)
+    restarted = summed(jacobians, gradients, agents, np.where(times < 5, times, times - 5))
+    assert restarted.pairs.tolist() == [0, 1, 2, 3, 3, 0, 1, 2, 3, 3, 3, 3]
+
+
+def test_noisy_agents_count_less():
+    """The same rows, those of half of the agents with ten times the noise: weights are nearer to the truth."""
+    errors = []
+    for seed in range(30):
+        jacobians, gradients, agents, times = world(seed)
+        loud = 30 * np.random.default_rng(seed).standard_normal(gradients.shape) * (agents % 2)[:, None]
+        found = solve_weights(summed(jacobians, gradients + loud, agents, times))
+        quiet = agents % 2 == 0
+        alone = solve_weights(summed(jacobians[:, quiet], gradients[quiet], agents[quiet], times[quiet]))
+        errors.append([np.linalg.norm(one.values - W) for one in (found, alone)])
+    assert np.mean(errors, axis=0)[0] < 1.5 * np.mean(errors, axis=0)[1]
+
+
 def test_solution_is_weighted_least_squares_and_the_jackknife_leaves_out_each_row():
     sums = summed(*world(0, agents=1, steps=30))
     found = solve_weights(sums)
