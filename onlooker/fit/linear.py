@@ -5,8 +5,9 @@
 Of every row only products of k × k numbers are kept. D is diagonal, one over the noise of each coordinate, from the
 sample that the sums begin with. If J is rolled out, in G independent parts, A is the mean of JₐᵀDJ_c over parts a ≠ c,
 which is unbiased; the product of the mean J with itself is not, and shrinks w. If g was computed from the same paths, b
-is the mean over a ≠ c as well. Of rows up to three steps apart in one run, the same products are kept: noise is new at
-every step, a misfit is not. `onlooker.fit.linear_weights` solves for w.
+is the mean over a ≠ c as well. Of rows up to three steps apart in one run, the same products are kept. Noise is new at
+every step, a misfit is not; and an earlier J is an instrument, whose noise is not that of this row.
+`onlooker.fit.linear_weights` solves for w.
 """
 
 from dataclasses import dataclass, field, fields
@@ -98,9 +99,9 @@ class LinearSums:
         (n, k): b of each row.
     powers
         (n,): gᵀDg.
-    lag_products, lag_targets, lag_powers
-        (n, k, k), (n, k), (n,): Σ JᵢᵀDJⱼ (symmetric), Σ JᵢᵀDgⱼ + JⱼᵀDgᵢ, Σ gᵢᵀDgⱼ over the rows j up to three steps
-        before row i.
+    lag_products, lag_targets, lag_powers, past_targets
+        (n, k, k), (n, k), (n,), (n, k): Σ JⱼᵀDJᵢ, Σ JᵢᵀDgⱼ + JⱼᵀDgᵢ, Σ gᵢᵀDgⱼ, Σ JⱼᵀDgᵢ over the rows j up to three
+        steps before row i.
     pairs
         (n,): the number of these rows j.
     along
@@ -122,6 +123,7 @@ class LinearSums:
     lag_products: np.ndarray
     lag_targets: np.ndarray
     lag_powers: np.ndarray
+    past_targets: np.ndarray
     pairs: np.ndarray
     along: np.ndarray
     counts: np.ndarray
@@ -218,6 +220,7 @@ class LinearSums:
         """Products of the new rows with the rows of the same agent up to three steps before them."""
         n, (k, first) = len(new.agents), (self.features, int(new.order[0]))
         products, targets = np.zeros((n, k, k)), np.zeros((n, k))
+        past = np.zeros((n, k))
         powers, pairs, along = np.zeros(n), np.zeros(n), np.full(n, np.nan)
         rows = new if self._last is None else self._last.then(new)
         sorted_rows = np.lexsort((rows.order, rows.agents))
@@ -235,8 +238,9 @@ class LinearSums:
             one, two = taken(rows.jacobians, late), taken(rows.jacobians, early)
             g_one, g_two = taken(rows.gradients, late), taken(rows.gradients, early)
             across = (one @ two.swapaxes(1, 2)).astype(float)
-            products[at] += 0.5 * (across + across.swapaxes(1, 2))
-            targets[at] += (one @ g_two[..., None] + two @ g_one[..., None])[..., 0]
+            products[at] += across.swapaxes(1, 2)
+            past[at] += (two @ g_one[..., None])[..., 0]
+            targets[at] += (one @ g_two[..., None])[..., 0]
             powers[at] += np.einsum("ij,ij->i", g_one, g_two, dtype=float)
             pairs[at] += 1
             if lag == 1 and rows.points.shape[1]:
@@ -253,7 +257,8 @@ class LinearSums:
         self._last = rows if len(last) == len(rows.agents) else rows.of(last)
         return {
             "lag_products": products,
-            "lag_targets": targets,
+            "lag_targets": targets + past,
+            "past_targets": past,
             "lag_powers": powers,
             "pairs": pairs,
             "along": along,
@@ -295,16 +300,16 @@ class LinearSums:
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         for name in ("products", "plain", "lag_products"):
             parts[name] = parts[name][:, which][:, :, which]
-        for name in ("targets", "lag_targets"):
+        for name in ("targets", "lag_targets", "past_targets"):
             parts[name] = parts[name][:, which]
         return LinearSums(**{**parts, "_last": None})
 
     def check(self) -> None:
         """Raise unless all arrays, as read from a file, are of one size."""
         n, k = self.targets.shape
-        wanted = {"products": (n, k, k), "plain": (n, k, k), "lag_products": (n, k, k), "lag_targets": (n, k)}
+        wanted = {"products": (n, k, k), "plain": (n, k, k), "lag_products": (n, k, k)}
         for name in ROWS:
-            if getattr(self, name).shape != wanted.get(name, (n, k) if name == "targets" else (n,)):
+            if getattr(self, name).shape != wanted.get(name, (n, k) if "targets" in name else (n,)):
                 raise ValueError(f"its {name} is of shape {getattr(self, name).shape}")
         if n and not 0 <= self.agents.min() <= self.agents.max() < len(self.names):
             raise ValueError("its agents do not match")
@@ -346,6 +351,7 @@ FADED = (
     "lag_products",
     "lag_targets",
     "lag_powers",
+    "past_targets",
     "counts",
 )
 SUMMED = (*FADED, "pairs")
@@ -369,23 +375,8 @@ def begin_linear(jacobians: np.ndarray, gradients: np.ndarray) -> LinearSums:
 
 
 def _empty(scale: np.ndarray, parts: int, k: int) -> LinearSums:
-    square, line, none = np.zeros((0, k, k)), np.zeros((0, k)), np.zeros(0)
-    whole = np.zeros(0, int)
-    return LinearSums(
-        scale,
-        parts,
-        square,
-        square,
-        line,
-        none,
-        square,
-        line,
-        none,
-        none,
-        none,
-        none,
-        whole,
-        whole,
-        np.zeros(0, "U1"),
-        len(scale),
-    )
+    empty = {name: np.zeros(0) for name in ROWS}
+    empty |= {name: np.zeros((0, k, k)) for name in ("products", "plain", "lag_products")}
+    empty |= {name: np.zeros((0, k)) for name in ("targets", "lag_targets", "past_targets")}
+    empty |= {name: np.zeros(0, int) for name in ("agents", "order")}
+    return LinearSums(scale=scale, parts=parts, names=np.zeros(0, "U1"), dim=len(scale), **empty)

@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 
 from onlooker.fit.linear import LinearSums
 
-__all__ = ["SETTINGS", "DirectionSettings", "directions_of", "reliability_of", "rest_of"]
+__all__ = ["SETTINGS", "DirectionSettings", "directions_of", "moments", "reliability_of", "rest_of"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,24 @@ class DirectionSettings:
 SETTINGS = DirectionSettings()
 
 
+def moments(sums: LinearSums) -> tuple[np.ndarray, np.ndarray]:
+    """(n, k, k) and (n, k): A and b of each row.
+
+    If Jacobians are estimated, those up to three steps earlier in the run are instruments beside the row's own parts:
+    they are nearly the row's, and their noise is not. Earlier ones only: later points depend on the noise of this row.
+    """
+    if sums.parts == 1:
+        return sums.products, sums.targets
+    return sums.products + sums.lag_products, sums.targets + sums.past_targets
+
+
 def directions_of(sums: LinearSums) -> tuple[np.ndarray, np.ndarray, bool]:
     """Directions of w that the rows show, and those that they do not: orthonormal, (k, r) and (k, k − r).
 
     And whether some are not shown only because the Jacobians are too noisy, as far as can be told.
     """
-    a = sums.products
-    total = a.sum(axis=0)
+    a = moments(sums)[0]
+    total = 0.5 * (a.sum(axis=0) + a.sum(axis=0).T)
     size = np.sqrt(np.maximum(np.diag(sums.plain.sum(axis=0)), 0))
     size = np.where(size > 0, size, 1)
     values, vectors = np.linalg.eigh(total / np.outer(size, size))
@@ -99,5 +110,6 @@ def reliability_of(sums: LinearSums, basis: np.ndarray) -> float:
     """The smallest v′Av over the same with the noise of the Jacobians in it."""
     if not basis.shape[1]:
         return 0.0
-    a, noisy = (basis.T @ part.sum(axis=0) @ basis for part in (sums.products, sums.plain))
+    each = sums.products + sums.lag_products, sums.plain * (1 + sums.pairs)[:, None, None]
+    a, noisy = (0.5 * basis.T @ (part.sum(axis=0) + part.sum(axis=0).T) @ basis for part in each)
     return float(np.clip(eigh(a, noisy, eigvals_only=True)[0], 0, 1))

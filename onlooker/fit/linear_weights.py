@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from onlooker.fit.linear import LinearSums
-from onlooker.fit.linear_directions import directions_of, reliability_of
+from onlooker.fit.linear_directions import directions_of, moments, reliability_of
 from onlooker.fit.linear_rates import with_rates
 
 __all__ = ["SETTINGS", "WeightSettings", "Weights", "solve_weights"]
@@ -42,11 +42,11 @@ class WeightSettings:
     many_agents
         Number of agents with unknown rates from which they are: each rate is fitted anew without the others.
     tested
-        Reliability below which there is no misfit test: the error of w is itself a misfit that rows share.
+        Share of the variance of the misfit's sum that the error of w may have: it is itself a misfit that rows share.
     reliable
         Reliability below which intervals are those of Anderson and Rubin.
-    rows
-        Number of rows that the mean noise of all agents counts in that of each.
+    values
+        Number of coordinates of gradients that the noise of all agents, their geometric mean, counts in that of each.
     """
 
     seen: float = 3.3
@@ -54,9 +54,9 @@ class WeightSettings:
     sure: float = 0.01
     fewest_agents: int = 5
     many_agents: int = 8
-    tested: float = 0.2
+    tested: float = 0.5
     reliable: float = 0.3
-    rows: float = 2.0
+    values: float = 4.0
 
 
 SETTINGS = WeightSettings()
@@ -217,7 +217,7 @@ def solve_weights(sums: LinearSums, rates_unknown: bool = False, *, by_agent: bo
     a, b = a * factor[:, None, None] ** 2, b * factor[:, None]
     away = _without_each(a, b) if own_rates is None else own_rates
     reliability = 1.0 if exact else reliability_of(sums, basis)
-    if weak or reliability < SETTINGS.tested:
+    if weak:
         # What was left out may be climbed: residuals say nothing.
         found = Agreement(np.nan, np.nan, np.nan)
     else:
@@ -253,8 +253,8 @@ def _covariance(away: np.ndarray) -> np.ndarray:
 
 
 def _within(sums: LinearSums, row: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    a = basis.T @ sums.products @ basis
-    return row[:, None, None] * a, row[:, None] * (sums.targets @ basis)
+    a, b = moments(sums)
+    return row[:, None, None] * (basis.T @ a @ basis), row[:, None] * (b @ basis)
 
 
 def _solved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -272,10 +272,12 @@ def _residuals(sums: LinearSums, w: np.ndarray, factor: np.ndarray) -> np.ndarra
 
 def _agent_weights(sums: LinearSums, left: np.ndarray, agents: np.ndarray) -> np.ndarray:
     """(n,): one over the noise of each row's agent, of mean one."""
-    total, count = np.bincount(agents, left), np.bincount(agents, sums.counts)
-    mean = total.sum() / max(count.sum(), 1e-300)
-    noise = (total + SETTINGS.rows * mean) / (count + SETTINGS.rows)
-    row = 1 / np.maximum(noise, 1e-12 * max(mean, 1e-300))[agents]
+    total, count = np.bincount(agents, left), np.bincount(agents, sums.counts) * sums.dim
+    if not total.any():
+        return np.ones(len(left))
+    each = np.maximum(total / count, 1e-12 * total.max() / count.max())
+    usual = np.exp(np.average(np.log(each), weights=count))
+    row = ((count + SETTINGS.values) / (total + SETTINGS.values * usual))[agents]
     return row / row.mean()
 
 
@@ -324,7 +326,10 @@ def _agreement(
     every = row * sums.lag_powers
     # With estimated Jacobians, w − ŵ is a misfit that rows share: δ′Lδ has variance 2 tr (L cov w)².
     moved = np.tensordot(row * factor**2, sums.lag_products, 1) @ covariance if sums.parts > 1 else np.zeros((1, 1))
-    spread = np.sqrt((same**2).sum() + 2 * np.trace(moved @ moved))
+    own, shared = float((same**2).sum()), 2 * float(np.trace(moved @ moved))
+    if shared > SETTINGS.tested * (own + shared):
+        return Agreement(np.nan, np.nan, np.nan)
+    spread = np.sqrt(own + shared)
     z = float(same.sum() / spread) if spread > 0 else 0.0
     # Where gradients do not agree with later ones, as at rest, nothing can be said about a share.
     if every.sum() <= SETTINGS.seen * np.sqrt((every**2).sum()):

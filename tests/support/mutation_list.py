@@ -1318,8 +1318,8 @@ MUTATIONS = (
     Mutation(
         "noisy agents count as much as others",
         "onlooker/fit/linear_weights.py",
-        "noise = (total + SETTINGS.rows * mean) / (count + SETTINGS.rows)",
-        "noise = 0 * total + mean",
+        "row = ((count + SETTINGS.values) / (total + SETTINGS.values * usual))[agents]",
+        "row = (0 * total + 1)[agents]",
         ("fit/test_linear.py::test_noisy_agents_count_less",),
     ),
     Mutation(
