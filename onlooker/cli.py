@@ -214,10 +214,14 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The file to write. Default: report.html in that folder.")] = None,
 ) -> None:
     """Write a report about a result: one HTML file that loads nothing from the network."""
+    from onlooker.live.explained import is_explanation, write_explanation_report
+
     if (result / "metrics.json").is_file():
         from onlooker.paper.report import write_example_report
 
         print(f"the report is {write_example_report(result, out)}")
+    elif is_explanation(result):
+        print(f"the report is {write_explanation_report(result, out)}")
     else:
         from onlooker.reconstruction.report import write_report
 

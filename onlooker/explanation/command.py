@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["RESULT", "explain_log", "function_of", "words_of"]
+__all__ = ["RESULT", "SUMMARY", "explain_log", "function_of", "words_of"]
 
 RESULT, PICTURE, SUMMARY = "explanation", "weights.png", "summary.json"
 

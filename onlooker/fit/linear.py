@@ -375,8 +375,8 @@ def begin_linear(jacobians: np.ndarray, gradients: np.ndarray) -> LinearSums:
 
 
 def _empty(scale: np.ndarray, parts: int, k: int) -> LinearSums:
-    empty = {name: np.zeros(0) for name in ROWS}
-    empty |= {name: np.zeros((0, k, k)) for name in ("products", "plain", "lag_products")}
-    empty |= {name: np.zeros((0, k)) for name in ("targets", "lag_targets", "past_targets")}
-    empty |= {name: np.zeros(0, int) for name in ("agents", "order")}
-    return LinearSums(scale=scale, parts=parts, names=np.zeros(0, "U1"), dim=len(scale), **empty)
+    arrays: dict[str, Any] = {name: np.zeros(0) for name in ROWS}
+    arrays |= {name: np.zeros((0, k, k)) for name in ("products", "plain", "lag_products")}
+    arrays |= {name: np.zeros((0, k)) for name in ("targets", "lag_targets", "past_targets")}
+    arrays |= {name: np.zeros(0, int) for name in ("agents", "order")}
+    return LinearSums(scale=scale, parts=parts, names=np.zeros(0, "U1"), dim=len(scale), **arrays)

@@ -68,6 +68,12 @@ def test_sums_of_several_writers_tell_what_the_rows_tell(rows, tmp_path, monkeyp
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["weights"] == pytest.approx(dict(zip(NAMES, read.weights, strict=True)))
     assert onlooker.load(tmp_path / "out" / "explanation").contrast(cube=1) == read.contrast(cube=1)
+    monkeypatch.setattr("sys.argv", ["onlooker", "report", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert stop.value.code == 0
+    assert all(word in report for word in ("What these learners want", "cube", "weight decay (suspect)"))
     written[0].write_bytes(written[0].read_bytes()[:-9])
     with pytest.raises(ValueError, match="damaged"):
         explain(tmp_path / "sums")
