@@ -170,12 +170,14 @@ COVER = {
 def cover(options: argparse.Namespace) -> None:
     alarms = tested = 0
     for name, (kind, more, roll) in COVER.items():
-        held, error, runs = [], [], options.runs
+        held, naive, error, runs = [], [], [], options.runs
         zs = []
         for seed in range(options.first, options.first + runs):
             policies, seen = watched(kind, 1000 + seed, **more)
             why = explained(seen, features=rolled(policies, seen, seed) if roll else known_once(policies, kind))
             held.append(covered(why))
+            if not roll and not more:
+                naive.append(one_number(seen, known_once(policies, kind)))
             error.append(off(weights_of(why)))
             zs.append(why.misfit)
             alarms, tested = alarms + noticed(why), tested + np.isfinite(why.misfit)
@@ -188,7 +190,20 @@ def cover(options: argparse.Namespace) -> None:
             z=np.nanmean(zs),
             sd_of_z=np.nanstd(zs),
         )
+        if naive:
+            show("cover", f"{name}: must fail: noise taken for one number", cover=np.mean(naive))
     show("cover", "right features called wrong", alarms=alarms, tested=tested, share=alarms / tested)
+
+
+def one_number(seen: Seen, features: Features) -> np.ndarray:
+    """`covered` by plain least squares whose errors take the noise for one number."""
+    jacobians = features.at(seen.points, np.arange(len(seen.points)))[1][0]
+    gram = np.einsum("nkd,nld->kl", jacobians, jacobians, optimize=True)
+    inverse = np.linalg.pinv(gram, rcond=1e-9, hermitian=True)
+    w = inverse @ np.einsum("nkd,nd->k", jacobians, seen.gradients, optimize=True)
+    left = seen.gradients - np.einsum("nkd,k->nd", jacobians, w, optimize=True)
+    error = np.sqrt(left.var() * np.einsum("ik,kl,il->i", CENTRED, inverse, CENTRED))
+    return np.abs(CENTRED @ (w - WEIGHTS)) < 1.96 * error
 
 
 _KNOWN: dict[str, tuple[Any, Features]] = {}

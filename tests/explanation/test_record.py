@@ -79,14 +79,38 @@ def test_sums_of_several_writers_tell_what_the_rows_tell(rows, tmp_path, monkeyp
         explain(tmp_path / "sums")
 
 
+def little(at):
+    import jax.numpy as jnp
+
+    return jnp.stack([at[:10].sum(), -0.5 * (at[10:] ** 2).sum()])
+
+
+def test_an_optax_optimizer_is_recorded_as_sums(tmp_path):
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    options = {"features": little, "names": ["up", "near"], "rows": 100}
+    recorder = onlooker.record(optax.sgd(0.05), tmp_path / "log", agent=0, **options)
+
+    def step(carry, noise):
+        point, state = carry
+        gradient = -(jnp.where(jnp.arange(20) < 10, 0.3, -2 * point) + noise)
+        updates, state = recorder.optimizer.update(gradient, state, point)
+        return (optax.apply_updates(point, updates), state), None
+
+    begin = jnp.ones(20), recorder.optimizer.init(jnp.ones(20))
+    (_, state), _ = jax.lax.scan(step, begin, jax.random.normal(jax.random.key(0), (100, 20)))
+    recorder.close(state)
+    why = explain(tmp_path / "log")
+    assert why.rows == 100
+    assert np.abs(why.weights - [0.3, 2.0]).max() < 4.5 * why.weight_error.max() < 2
+    assert [file.suffix for file in (tmp_path / "log").iterdir()] == [".sums"]
+
+
+@pytest.mark.slow
 def test_a_torch_optimizer_is_recorded_as_sums(tmp_path):
     torch = pytest.importorskip("torch")
-
-    def little(at):
-        import jax.numpy as jnp
-
-        return jnp.stack([at[:10].sum(), -0.5 * (at[10:] ** 2).sum()])
-
     parameters = torch.nn.Parameter(torch.ones(20))
     optimizer = torch.optim.SGD([parameters], lr=0.05)
     generator = torch.Generator().manual_seed(0)
