@@ -176,7 +176,7 @@ def cover(options: argparse.Namespace) -> None:
             policies, seen = watched(kind, 1000 + seed, **more)
             why = explained(seen, features=rolled(policies, seen, seed) if roll else known_once(policies, kind))
             held.append(covered(why))
-            if not roll and not more:
+            if kind == "network" and not roll:
                 naive.append(one_number(seen, known_once(policies, kind)))
             error.append(off(weights_of(why)))
             zs.append(why.misfit)

@@ -18,8 +18,8 @@ SURE = 0.01
 LEAST_RELIABLE = 0.1
 # Share of gᵀDg below which residuals are rounding.
 ROUNDING = 1e-9
-# Share of agents that must move against their gradients, and how much.
-AGAINST = -0.3
+# Cosine below which one agent moves against its gradients, and below which most do; restarts give about zero.
+AGAINST, UNSIGNED = -0.3, -0.1
 # Names at most in a sentence.
 MOST_NAMED = 6
 
@@ -128,7 +128,7 @@ def about_sign(sums: LinearSums) -> list[Message]:
     count = np.bincount(sums.agents[known])
     along = np.bincount(sums.agents[known], sums.along[known])[count > 0] / count[count > 0]
     cosine = float(np.median(along))
-    if cosine < 0:
+    if cosine < UNSIGNED:
         text = (
             f"agents move against their gradients (cosine {cosine:.2f}): these look like a loss's gradients. Pass "
             "descent=True (or leave it out, if passed); as it stands all weights have the wrong sign."

@@ -181,7 +181,7 @@ class LinearSums:
             new.append(self._chunk(jacobians[:, rows], gradients[..., rows, :], codes[rows], when[rows], place))
         for name in new[0] if new else ():
             setattr(self, name, np.concatenate([getattr(self, name), *(one[name] for one in new)]))
-        self._compress()
+        self.compress()
 
     def _codes(self, agents: np.ndarray) -> np.ndarray:
         """Numbers of agents in ``names``, to which new ones are added."""
@@ -278,7 +278,7 @@ class LinearSums:
             theirs = renumbered.get(name, getattr(other, name))
             setattr(both, name, np.concatenate([getattr(self, name), theirs]))
         both.added, both._last = self.added + other.added, None
-        both._compress()
+        both.compress()
         return both
 
     def forget(self, share: float) -> None:
@@ -317,10 +317,10 @@ class LinearSums:
     def compressed(self, most: int) -> "LinearSums":
         """The same in fewer rows, if they can be summed in pairs."""
         copy = self.chosen(np.arange(len(self)))
-        copy._compress(most)
+        copy.compress(most)
         return copy
 
-    def _compress(self, most: int | None = None) -> None:
+    def compress(self, most: int | None = None) -> None:
         """Sum older rows of each agent in pairs, if there are too many rows."""
         most = SETTINGS.most_rows if most is None else most
         while len(self) > most:

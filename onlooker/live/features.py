@@ -38,6 +38,8 @@ __all__ = ["FeatureObserver"]
 KIND = "FeatureObserver"
 # Rows that D of the sums is computed from, fewer of very large points.
 FIRST, NUMBERS = 64, 1 << 22
+# Rows of sums that are kept: older ones are summed in pairs.
+MOST_ROWS = 1024
 
 
 class FeatureObserver:
@@ -146,6 +148,7 @@ class FeatureObserver:
             self._gathered.add(points[part], gradients[part], agents[part] if agents.any() else None)
             self._taken += len(part)
             self._look()
+            self._gathered.sums.compress(MOST_ROWS)
 
     def _look(self) -> None:
         assert self._gathered is not None
