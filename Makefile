@@ -100,6 +100,7 @@ figures: $(VENV)/learners   ## the figures of the docs
 	$(BIN)/onlooker demo --out docs/figures
 	$(BIN)/python -m tools.dimension docs/figures
 	$(BIN)/python examples/policies.py docs/figures/policies.png
+	$(BIN)/python examples/explain.py docs/figures/explain.png
 	$(BIN)/python examples/tracking.py docs/figures/tracking.png
 	$(BIN)/python examples/cartpole.py docs/figures/cartpole.png
 	$(BIN)/python examples/clients.py docs/figures/clients.png

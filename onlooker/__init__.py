@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from onlooker.data.stream import oracle, pooled, recorded
     from onlooker.engine.accumulators import Grid, Marginals
     from onlooker.engine.run import Chains, run
+    from onlooker.explanation.explain import explain
+    from onlooker.explanation.paths import paths
+    from onlooker.explanation.result import Explanation
+    from onlooker.explanation.tabular import tabular
     from onlooker.fit import memory as memory
     from onlooker.live.observer import Observer
     from onlooker.reconstruction.compare import Comparison, compare
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Chains",
     "Comparison",
+    "Explanation",
     "Grid",
     "LogWriter",
     "Marginals",
@@ -50,10 +55,12 @@ __all__ = [
     "Optimizer",
     "Reconstruction",
     "compare",
+    "explain",
     "load",
     "observe",
     "open_log",
     "oracle",
+    "paths",
     "pooled",
     "read_log",
     "reconstruct",
@@ -61,6 +68,7 @@ __all__ = [
     "record",
     "recorded",
     "run",
+    "tabular",
 ]
 
 # The module that each public name lives in.
@@ -69,6 +77,7 @@ _HOME = {
     "Comparison": "reconstruction.compare",
     "compare": "reconstruction.compare",
     "MaximumRegion": "reconstruction.maximum_region",
+    "Explanation": "explanation.result",
     "Grid": "engine.accumulators",
     "LogWriter": "data.log.writer",
     "Marginals": "engine.accumulators",
@@ -78,10 +87,12 @@ _HOME = {
     "OnlookerWarning": "core.messages",
     "Optimizer": "data.optimizer",
     "Reconstruction": "reconstruction.result",
+    "explain": "explanation.explain",
     "load": "reconstruction.store",
     "observe": "data.observations",
     "open_log": "data.log.reader",
     "oracle": "data.stream",
+    "paths": "explanation.paths",
     "pooled": "data.stream",
     "read_log": "data.log.reader",
     "reconstruct": "reconstruction.reconstruct",
@@ -89,6 +100,7 @@ _HOME = {
     "record": "data.record.by_type",
     "recorded": "data.stream",
     "run": "engine.run",
+    "tabular": "explanation.tabular",
 }
 # Modules that also have a short name: `onlooker.policies` is `onlooker.core.policies`.
 _NAMESPACES = {

@@ -16,6 +16,7 @@ import typer
 from onlooker._version import __version__
 from onlooker.core.extras import MissingExtraError, needs_extra
 from onlooker.core.settings import check_whole
+from onlooker.explanation.command import explain_log, function_of, words_of
 
 if TYPE_CHECKING:
     from onlooker.data.log.reader import Log
@@ -241,16 +242,23 @@ def reconstruct_log(
     print(f"the result is in {folder}: {SUMMARY}, {', '.join(summary['files'])}")
 
 
+app.command("explain")(explain_log)
+
+
 @app.command()
 def report(
     result: Annotated[Path, typer.Argument(help="A folder that reconstruct or reproduce wrote, or a saved result.")],
     out: Annotated[Path | None, typer.Option(help="The file to write. Default: report.html in that folder.")] = None,
 ) -> None:
     """Write a report about a result: one HTML file that loads nothing from the network."""
+    from onlooker.live.explained import is_explanation, write_explanation_report
+
     if (result / "metrics.json").is_file():
         from onlooker.paper.report import write_example_report
 
         print(f"the report is {write_example_report(result, out)}")
+    elif is_explanation(result):
+        print(f"the report is {write_explanation_report(result, out)}")
     else:
         from onlooker.reconstruction.report import write_report
 
@@ -275,13 +283,19 @@ def watch(
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to save what was learnt to; if it exists, watching resumes from it.")
     ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="MODULE:FUNCTION, ψ of one point in jax.numpy: shows the weights of features.")
+    ] = None,
+    names: Annotated[str | None, typer.Option(help="Names of the features, with commas between them.")] = None,
 ) -> None:
     """Show the reward on a live page, while learners are training."""
     if (source is None) != demo:
         raise ValueError("give either a SOURCE to watch or --demo.")
-    if demo and not (descent is components is checkpoint is None):
+    if demo and not (descent is components is checkpoint is features is None):
         raise ValueError("--descent, --components and --checkpoint are for a log; leave them out with --demo.")
+    psi = None if features is None else function_of(features)
     with needs_extra("page", "the page"):
+        from onlooker.live.page.features import FeatureWatch
         from onlooker.live.page.serve import leave, serve
     from onlooker.live.page.source import GrowingLog
     from onlooker.live.page.watch import Watch
@@ -289,7 +303,11 @@ def watch(
     from onlooker.storage.stores import as_place
 
     seen = Demonstration(seed=seed) if source is None else GrowingLog(as_place(source), descent, components)
-    watched = Watch(seen, "adaptive" if forgetting is None else forgetting, seed, checkpoint)
+    kept = "adaptive" if forgetting is None else forgetting
+    featured = psi is not None
+    watched = (
+        FeatureWatch(seen, psi, words_of(names), kept, checkpoint) if featured else Watch(seen, kept, seed, checkpoint)
+    )
     serve(watched, port, _command(context))
     leave()
 

@@ -172,6 +172,18 @@ def test_the_page_of_real_learners(tmp_path, monkeypatch):
     assert names["few"].shape == (300, 2)
 
 
+def test_the_page_of_features(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    offline, live = blocks("docs/explain.md")
+    names: dict = {}
+    exec(offline, names)
+    value, error = names["why"].contrast(goal=1, grey=-1)
+    assert abs(value - 8) < 4.5 * error < 2
+    exec(live, names)
+    assert names["live"].jumps == []
+    assert names["live"].contrast(goal=1, grey=-1).value == pytest.approx(value, abs=2 * error)
+
+
 def test_nothing_is_left_to_fill_in():
     for page in [ROOT / "CHANGELOG.md", *PAGES]:
         assert not re.search(r"PLACEHOLDER|TODO|FIXME|ACCURACY|[A-Z]+_FIGURES", page.read_text()), page.name
@@ -204,11 +216,13 @@ def test_links_between_pages_lead_somewhere():
 
 def test_the_policies_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fleet, model = blocks("docs/policies.md")
+    fleet, hidden, model = blocks("docs/policies.md")
     names: dict = {}
     exec(fleet.replace("agents=500", "agents=250"), names)
     wanted = names["angles"].policy(names["result"].maximum())
     assert wanted[:, 0] == pytest.approx([0, 0.372], abs=0.03)
+    exec(hidden, names)
+    assert -names["cost"] / (2 * names["square"]) == pytest.approx(1, abs=0.01)
     exec(model, names)
     assert names["best"].cost == pytest.approx([0.6])
     assert names["best"].randomised == 1

@@ -57,6 +57,13 @@ CODES: Mapping[str, bool] = {
     "jump-suspected": False,
     "jumps-unseen": False,
     "dimensions-many": False,
+    # Features.
+    "features-unidentified": False,
+    "features-misfit": True,
+    "features-untested": False,
+    "jacobians-unreliable": True,
+    "residuals-none": False,
+    "suspect-found": False,
     # Chains.
     "density-zero": True,
     "density-mismatch": True,

@@ -166,9 +166,12 @@ def observe(
 def usable_rows(points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
     """Mask (n,) of the rows whose numbers are all finite and below LARGEST."""
     usable = np.ones(len(points), bool)
-    # Column by column, so that no array of the full size is created.
+    # Row by row or column by column, so that no array of the full size is created.
     # NumPy warns of a signalling NaN in a file.
     with np.errstate(invalid="ignore"):
+        if points.shape[1] > len(points):
+            pairs = zip(points, gradients, strict=True)
+            return np.array([all((np.abs(part) < np.float64(LARGEST)).all() for part in pair) for pair in pairs], bool)
         for column in (*points.T, *gradients.T):
             usable &= np.abs(column) < np.float64(LARGEST)
     return usable

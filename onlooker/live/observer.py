@@ -70,6 +70,10 @@ class Observer:
         as a whole, but for another detector only its jumps: `load` must then be given a detector.
     method
         Deprecated and ignored.
+    features
+        ψ of a reward w·ψ(θ): a function of one point in jax.numpy, or what `onlooker.tabular` returns. Then the weights
+        are learnt, in any dimension, and the call returns an `onlooker.live.features.FeatureObserver`, which takes
+        ``forgetting`` and ``names`` besides.
 
     Attributes
     ----------
@@ -114,6 +118,13 @@ class Observer:
     _limits: Limits | None = field(default=None, init=False)
     _watch: JumpWatch | OtherDetector = field(init=False)
     _sums: Sums | None = field(default=None, init=False)
+
+    def __new__(cls, *settings: Any, features: Any = None, **more: Any) -> Any:
+        if features is None:
+            return super().__new__(cls)
+        from onlooker.live.features import FeatureObserver
+
+        return FeatureObserver(*settings, **{"features": features, **more})
 
     def __post_init__(self, detector: JumpDetector | None, method: str | None) -> None:
         check_whole(dim=self.dim, chains=self.chains)
@@ -239,7 +250,7 @@ class Observer:
         return write(Path(path), "Observer", content)
 
     @classmethod
-    def load(cls, path: Any, detector: JumpDetector | None = None) -> "Observer":
+    def load(cls, path: Any, detector: JumpDetector | None = None, features: Any = None) -> Any:
         """Load an Observer that was saved; it continues with the same results as without the break.
 
         Parameters
@@ -248,7 +259,13 @@ class Observer:
             The file.
         detector
             The detector to continue with, if the saved one is not a `JumpWatch` and therefore not in the file.
+        features
+            ψ, if the Observer was one of features.
         """
+        if features is not None:
+            from onlooker.live.features import FeatureObserver
+
+            return FeatureObserver.load(path, features)
         return loaded(cls, Path(path), detector)
 
     def reward(self, x: Any) -> np.ndarray:

@@ -12,12 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import jax.numpy as jnp
 import numpy as np
 
 from onlooker.core.messages import undelivered
 from onlooker.core.policies import Coordinates, spherical
 from onlooker.data.observations import Observations
 from onlooker.engine.run import run
+from onlooker.explanation.explain import explain
 from onlooker.fit.cosine_potential import CosinePotential
 from onlooker.fit.memory import binned
 from onlooker.inverse import classical, on_policies, remembered, replay
@@ -176,6 +178,7 @@ def _corrected(square: Square, quick: bool, seed: int, folder: Path) -> Iterator
     yield _fitted(square, seed)
     for penalty in (1e3,) if quick else tuple(SAMPLED_ACCEPT):
         yield from _sampled(penalty, quick, seed)
+    yield from _explained(seed, quick)
     if not quick:
         yield _larger(seed)
 
@@ -257,6 +260,54 @@ def _sampled(penalty: float, quick: bool, seed: int) -> Iterator[Row]:
             # At larger penalties the noise is not small against the distance between the two laws.
             accept["tv_policies"] = at_least(0.2)
         yield Row(f"{method}, sampled gradients, penalty {penalty:.0e}", metrics, accept, settings)
+
+
+def hidden_limit(seed: int, agents: int = 200, steps: int = 30, penalty: float = 1e3) -> dict[str, dict[str, float]]:
+    """The limit and the penalty that agents keep to, read off their gradients, for two sets of features.
+
+    R = J − λ(B − limit)² is linear in J, B and B²: −w(B)/2w(B²) is the limit and −w(B²)/w(J) the penalty. By the
+    rule of the derivative, the limit's error is that of w(B) + 2 limit w(B²), divided by 2w(B²).
+    """
+    world = two_states(penalty)
+    learners = PolicyGradient(world, ANGLES, WeakDerivative(horizon=300, every=10))
+    start = ANGLES.uniform("coordinates")
+    seen = simulate(learners, start, agents=agents, horizon=steps, learning_rate=0.1 / penalty, seed=seed)
+
+    def values(angles: Any) -> Any:
+        reward, cost = world.values(ANGLES.policy(angles))
+        return jnp.stack([reward, cost, cost**2])
+
+    found = {}
+    for name, psi, names in (
+        ("J, B and B²", values, ("J", "B", "B²")),
+        ("J alone", lambda angles: values(angles)[:1], ("J",)),
+    ):
+        points, gradients = seen.points.astype(float), seen.gradients.astype(float)
+        options = {"agents": seen.agents, "times": seen.times, "features": psi, "names": names}
+        why = _quietly(explain, points, gradients, **options)
+        metrics = {"explained": why.explained, "misfit": why.misfit}
+        if len(names) == 3:
+            reward, cost, square = why.weights
+            limit = -cost / (2 * square)
+            error = why.contrast({"B": 1, "B²": 2 * limit}).error / abs(2 * square)
+            metrics |= {"limit": limit, "limit_error": error, "penalty": -square / reward, "reward_weight": reward}
+        found[name] = {name: float(value) for name, value in metrics.items()}
+    return found
+
+
+def _explained(seed: int, quick: bool) -> Iterator[Row]:
+    """What `explain` reads off 6,000 gradients of agents that keep a limit, which nobody told it."""
+    began = time.perf_counter()
+    found = hidden_limit(seed, agents=100 if quick else 200)
+    settings = {"seconds": round(time.perf_counter() - began, 2), "quick": quick}
+    accept = {
+        "limit": between(0.985, 1.015) if quick else between(0.99, 1.01),
+        "penalty": between(700, 1400) if quick else between(800, 1250),
+        "explained": at_least(0.9),
+    }
+    yield Row("explain, features J, B and B²", found["J, B and B²"], accept, settings)
+    wrong = {"explained": at_most(0.7), "misfit": at_least(3)}
+    yield Row("explain, must fail: feature J alone", found["J alone"], wrong, settings)
 
 
 def _larger(seed: int) -> Row:

@@ -31,6 +31,8 @@ __all__ = ["STORE", "as_datatree", "load", "save"]
 
 # The title and format number that mark a store as ours.
 TITLE, VERSION = "onlooker reconstruction", 1
+# How the file of an explanation begins.
+EXPLANATION = b"onlooker Explanation "
 # Name of the store in the folder that a command writes.
 STORE = "result.zarr"
 # The file that marks a folder as a Zarr store.
@@ -87,9 +89,18 @@ def save(result: Reconstruction, folder: Any) -> Path:
     return path
 
 
-def load(folder: Any) -> Reconstruction:
-    """Load a reconstruction from the folder it was saved in, or from one written by a command, as its result.zarr."""
+def load(folder: Any) -> Any:
+    """Load a reconstruction from the folder it was saved in, or from one written by a command, as its result.zarr.
+
+    The file of a saved explanation is loaded as an `onlooker.Explanation`.
+    """
     path = Path(folder)
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(EXPLANATION)) == EXPLANATION:
+                import onlooker
+
+                return onlooker.Explanation.load(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the folder that a reconstruction was saved in.")
     if not _is_ours(path) and _is_ours(path / STORE):

@@ -1,6 +1,7 @@
 """One `record` for all frameworks: the optimizer's type selects the recorder, which is imported on demand."""
 
 from collections.abc import Hashable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 from onlooker.core.extras import needs_extra
@@ -28,6 +29,8 @@ def record(
     *,
     agent: Hashable | None = None,
     projection: "Projection | None" = None,
+    features: Any = None,
+    names: Any = None,
     parameters: Any = None,
 ) -> "Recording": ...
 
@@ -39,6 +42,8 @@ def record(
     *,
     agent: Hashable | None = None,
     projection: "Projection | None" = None,
+    features: Any = None,
+    names: Any = None,
     rows: int | None = None,
     rule: "Optimizer | str | None" = None,
     learning_rate: float | None = None,
@@ -51,6 +56,8 @@ def record(
     *,
     agent: Hashable | None = None,
     projection: "Projection | None" = None,
+    features: Any = None,
+    names: Any = None,
     **options: Any,
 ) -> Any:
     """Record an optimizer's steps in a log: its points, and the gradients it received there, as ascent gradients.
@@ -78,6 +85,11 @@ def record(
         The name of the agent. Give it whenever there are several agents.
     projection
         Record only these directions: `onlooker.projection.onto` or `principal_components`.
+    features
+        ψ of a reward w·ψ(θ), for `explain`: a function of the point in jax.numpy. Then ``log`` is a folder in which
+        only sums of k × k numbers are written, kilobytes for any number of parameters. This loads JAX.
+    names
+        Names of the features.
 
     Other Parameters
     ----------------
@@ -95,6 +107,8 @@ def record(
     Recording or Recorder
         `onlooker.data.record.torch.Recording`, a context manager, or `onlooker.data.record.optax.Recorder`.
     """
+    if features is not None:
+        return _sums_alone(optimizer, log, features, names, agent=agent, projection=projection, **options)
     homes = {base.__module__.split(".")[0] for base in type(optimizer).__mro__}
     if "torch" in homes and hasattr(optimizer, "param_groups"):
         _check(options, TORCH_ONLY, "a torch")
@@ -111,6 +125,14 @@ def record(
         f"optimizer is of type {type(optimizer).__name__}; give a torch optimizer or an optax transformation, or use "
         "onlooker.callbacks."
     )
+
+
+def _sums_alone(optimizer: Any, log: Any, features: Any, names: Any, **options: Any) -> Any:
+    """A recording whose log is one of sums, which it closes. Their package lies above this one."""
+    writer = import_module("onlooker.explanation.record").SumsWriter(log, features, names)
+    recording = record(optimizer, writer, **options)
+    recording._owned = True
+    return recording
 
 
 def _check(options: dict[str, Any], known: tuple[str, ...], whose: str) -> None:

@@ -28,6 +28,7 @@ from tornado.web import RequestHandler
 
 from onlooker.core.messages import Message
 from onlooker.live.page.background import beside
+from onlooker.live.page.features import FeaturePage, FeatureWatch
 from onlooker.live.page.page import Page
 from onlooker.live.page.watch import Watch, jump_in_words
 from onlooker.reconstruction.folder import write_result
@@ -48,7 +49,9 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
-def serve(watch: Watch, port: int | None = None, command: str = "", say: Callable[[str], None] = _print) -> None:
+def serve(
+    watch: Watch | FeatureWatch, port: int | None = None, command: str = "", say: Callable[[str], None] = _print
+) -> None:
     """Serve the page of a watch until Ctrl-C or SIGTERM.
 
     Parameters
@@ -109,14 +112,17 @@ def leave() -> None:
 class _Pages:
     """Counts the open pages and reports to the terminal."""
 
-    def __init__(self, watch: Watch, say: Callable[[str], None]) -> None:
+    def __init__(self, watch: Watch | FeatureWatch, say: Callable[[str], None]) -> None:
         self._watch, self._say = watch, say
         self._open = 0
 
     def open(self, document: Document) -> None:
         self._open += 1
         self._say(f"page opened ({self._open} open)")
-        Page(self._watch, document)
+        if isinstance(self._watch, FeatureWatch):
+            FeaturePage(self._watch, document)
+        else:
+            Page(self._watch, document)
         document.on_session_destroyed(self._close)
 
     def _close(self, context: Any) -> None:
