@@ -13,6 +13,7 @@ import onlooker
 import onlooker.reconstruction.by_passes
 from onlooker.core.extras import MissingExtraError
 from onlooker.data.log.formats import metadata
+from onlooker.data.log.tail import Tail
 from onlooker.storage.stores import as_place
 from onlooker.workers import engine_for
 from tests.support.logs import climbers, cut_small, write
@@ -225,6 +226,8 @@ def many_writers_and_a_late_one(tmp_path):
     assert sorted(read.points.ravel().tolist()) == sorted(rows["points"][kept].ravel().tolist())
     assert len({name.partition("/")[0] for name in log.shards()}) == 8
     assert {metadata(log.place(name))["log"] for name in log.shards()} == {log.name}
+    followed = Tail(as_place("s3://runs/fleet")).batches(lambda: False)
+    assert np.array_equal(np.concatenate([next(followed).points for _ in log.shards()]), read.points)
     # Brought to a disk, it is read in the same order.
     for name in [*log.shards(), ".log"]:
         copy = tmp_path / "fleet" / name

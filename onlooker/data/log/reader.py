@@ -69,6 +69,8 @@ class Log:
         Fields of `About` given by the caller, which override the log's own description.
     torn
         Names of the shards skipped so far.
+    known_footers
+        What shards have said so far without being read, by name.
     """
 
     path: Place
@@ -76,7 +78,7 @@ class Log:
     has_gradients: bool
     believed: dict[str, Any] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
-    _footers: dict[str, Footer] = field(default_factory=dict, repr=False)
+    known_footers: dict[str, Footer] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -98,14 +100,14 @@ class Log:
 
     def footers(self, names: list[str]) -> dict[str, Footer]:
         """What shards say without being read; a shard is asked once."""
-        missing = [name for name in names if name not in self._footers]
+        missing = [name for name in names if name not in self.known_footers]
         if isinstance(self.path, StorePath) and len(missing) > 1:
             with ThreadPoolExecutor(REQUESTS) as threads:
                 found = list(threads.map(self._footer, missing))
         else:
             found = [self._footer(name) for name in missing]
-        self._footers |= dict(zip(missing, found, strict=True))
-        return {name: self._footers[name] for name in names}
+        self.known_footers |= dict(zip(missing, found, strict=True))
+        return {name: self.known_footers[name] for name in names}
 
     def _footer(self, name: str) -> Footer:
         try:
