@@ -219,6 +219,22 @@ def test_jumps_of_stretches_are_those_of_the_whole_watch(tmp_path, monkeypatch):
     assert "reward-jumped" in codes(onlooker.reconstruct(tmp_path, chains=4))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("jumps", [(), (1_100_000,), (540_000, 990_000, 1_560_000)])
+def test_jumps_of_long_stretches_are_those_of_the_whole_watch(tmp_path, monkeypatch, jumps):
+    """Two million rows in four runs, each watched from 2¹⁸ rows before it."""
+    cut_small(monkeypatch, run=500_000, before=1 << 18, after=1 << 14)
+    seen = climbers(2_000_000, dim=2, seed=1, jumps=jumps)
+    whole = [jump.at for jump in jumps_in(onlooker.observe(**seen))]
+    passes = by_passes._Passes(
+        onlooker.open_log(write(tmp_path, seen, shard=50_000)), Options(1.0, 4, 0), InProcess(), None, fit=False
+    )
+    found = passes._passed(passes._shards())[1].jumps[:, 0]
+    assert len(whole) == len(jumps)
+    assert len(found) == len(whole)
+    assert (np.abs(found - whole) <= 512).all()
+
+
 @pytest.mark.cluster
 def test_above_three_dimensions_the_head_has_all_rows(tmp_path, monkeypatch):
     cut_small(monkeypatch, run=3000, sample=10_000)
