@@ -48,7 +48,7 @@ OF_SAMPLE = ("sign-doubtful",)
 
 def small(log: Log) -> bool:
     """Whether a log's rows are read into memory: if they are no more than a sample, or not in shards."""
-    names = log.shards()
+    names = log.shard_names()
     if not log.has_gradients or not all(name.endswith(".parquet") for name in names):
         return True
     rows = 0
@@ -188,7 +188,7 @@ class _Passes:
 
     def _shards(self) -> list[Shard]:
         """Pass 0: the shards and their numbers of rows."""
-        names = self.log.shards()
+        names = self.log.shard_names()
         unread = [name for name in names if name not in self.log.known_footers]
         parts = [unread[first : first + FOOTERS] for first in range(0, len(unread), FOOTERS)]
         if len(parts) > 1:

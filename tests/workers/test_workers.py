@@ -225,12 +225,12 @@ def many_writers_and_a_late_one(tmp_path):
     read = log.read()
     kept = np.r_[0:550, 600:1600]
     assert sorted(read.points.ravel().tolist()) == sorted(rows["points"][kept].ravel().tolist())
-    assert len({name.partition("/")[0] for name in log.shards()}) == 16
-    assert {metadata(log.place(name))["log"] for name in log.shards()} == {log.name}
+    assert len({name.partition("/")[0] for name in log.shard_names()}) == 16
+    assert {metadata(log.place(name))["log"] for name in log.shard_names()} == {log.name}
     followed = Tail(as_place("s3://runs/fleet")).batches(lambda: False)
-    assert np.array_equal(np.concatenate([next(followed).points for _ in log.shards()]), read.points)
+    assert np.array_equal(np.concatenate([next(followed).points for _ in log.shard_names()]), read.points)
     # Brought to a disk, it is read in the same order.
-    for name in [*log.shards(), ".log"]:
+    for name in [*log.shard_names(), ".log"]:
         copy = tmp_path / "fleet" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((log.path / name).read_bytes())
