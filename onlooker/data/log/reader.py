@@ -69,6 +69,8 @@ class Log:
         Fields of `About` given by the caller, which override the log's own description.
     torn
         Names of the shards skipped so far.
+    known_footers
+        What shards have said so far without being read, by name.
     """
 
     path: Place
@@ -76,7 +78,7 @@ class Log:
     has_gradients: bool
     believed: dict[str, Any] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
-    _footers: dict[str, Footer] = field(default_factory=dict, repr=False)
+    known_footers: dict[str, Footer] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -86,7 +88,11 @@ class Log:
     def dim(self) -> int:
         return self.about.dim
 
-    def shards(self) -> list[str]:
+    def shards(self) -> list[Place]:
+        """The files of the log, in the order in which they are read."""
+        return [self.place(name) for name in self.shard_names()]
+
+    def shard_names(self) -> list[str]:
         """The names of the log's shards, or of its only file, in the order in which they are read."""
         if not self.path.is_dir():
             if not self.path.exists():
@@ -98,14 +104,14 @@ class Log:
 
     def footers(self, names: list[str]) -> dict[str, Footer]:
         """What shards say without being read; a shard is asked once."""
-        missing = [name for name in names if name not in self._footers]
+        missing = [name for name in names if name not in self.known_footers]
         if isinstance(self.path, StorePath) and len(missing) > 1:
             with ThreadPoolExecutor(REQUESTS) as threads:
                 found = list(threads.map(self._footer, missing))
         else:
             found = [self._footer(name) for name in missing]
-        self._footers |= dict(zip(missing, found, strict=True))
-        return {name: self._footers[name] for name in names}
+        self.known_footers |= dict(zip(missing, found, strict=True))
+        return {name: self.known_footers[name] for name in names}
 
     def _footer(self, name: str) -> Footer:
         try:
@@ -116,11 +122,14 @@ class Log:
 
     def place(self, name: str) -> Place:
         """Where a shard is."""
+        if isinstance(self.path, StorePath):
+            # Not by asking the store, for every shard.
+            return self.path if name == self.path.name else self.path / name
         return self.path / name if self.path.is_dir() else self.path
 
     def row_count(self) -> int:
         """The number of rows in the shards that give it without being read (Parquet)."""
-        names = [name for name in self.shards() if name.endswith(".parquet")]
+        names = [name for name in self.shard_names() if name.endswith(".parquet")]
         return sum(max(footer.rows, 0) for footer in self.footers(names).values())
 
     def batches(self, after: str = "") -> Iterator[tuple[Rows, str]]:
@@ -134,7 +143,7 @@ class Log:
     def pieces(self, after: str = "") -> Iterator[tuple[Rows, Position, str, int]]:
         """The same, each piece with its shard, and the number of the shard's rows read by then."""
         position = Position.of(after)
-        for name in self.shards():
+        for name in self.shard_names():
             skip = position.rows_of(name)
             if skip is None or name in self.torn:
                 continue
@@ -192,7 +201,7 @@ class Log:
     def _with_gaps(self) -> Iterator[tuple[Rows, int]]:
         """All rows, in pieces, each with the number of torn shards before it."""
         gaps = 0
-        for name in self.shards():
+        for name in self.shard_names():
             if name not in self.torn:
                 for rows, _ in self.rows_of(name):
                     yield rows, gaps
