@@ -55,6 +55,9 @@ class Reconstruction:
         A sample of the observations: "points" and "gradients".
     coordinates
         Coordinates of policies, if the points are policies; otherwise ``None``.
+    groups
+        If agents disagree and two groups of them explain it, the group of each agent, 0 or 1; otherwise ``None``. It is
+        not saved.
     """
 
     method: str
@@ -65,6 +68,7 @@ class Reconstruction:
     coordinates: Coordinates | None = None
     # The run that produced the samples, if there was one; not saved.
     _chains: "Chains | None" = None
+    groups: dict[Any, int] | None = None
 
     def __repr__(self) -> str:
         known = self.found.diagnostics
