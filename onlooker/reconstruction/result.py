@@ -167,12 +167,8 @@ class Reconstruction:
     def reward_draws(self, x: Any, n: int = 1000, *, seed: int = 0) -> np.ndarray:
         """Draws (n, places) of what R may be at x (places, dim), minus its mean over the data; nan where unexplored.
 
-        A draw is joint: differences between places have the error bars that belong to them.
-
-        Examples
-        --------
-        >>> draws = result.reward_draws([[0.0, 0.0], [1.0, 0.0]], 4000)  # doctest: +SKIP
-        >>> (draws[:, 0] > draws[:, 1]).mean()  # the chance that the first place is better  # doctest: +SKIP
+        A draw is joint, so that differences between places have the error bars that belong to them, and the share of
+        draws in which one place is better than another is the chance that it is.
         """
         check_whole(n=n)
         check_seed(seed=seed)
