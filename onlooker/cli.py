@@ -128,6 +128,10 @@ Descent = Annotated[
     bool | None,
     typer.Option("--descent/--ascent", help="The gradients are those of a loss, or not; overrides the log."),
 ]
+Objective = Annotated[
+    str,
+    typer.Option(help="training: what learners climb, with their weight decay; loss: without it."),
+]
 Components = Annotated[int | None, typer.Option(help="Use only this number of principal components of the points.")]
 
 
@@ -177,8 +181,10 @@ def reconstruct_log(
     weight_decay: WeightDecay = 0.0,
     descent: Descent = None,
     components: Components = None,
+    objective: Objective = "training",
 ) -> None:
     """Reconstruct the reward from a log: figures, summary.json, and the result as a Zarr store."""
+    from onlooker.data.trainer import OBJECTIVES
     from onlooker.reconstruction.folder import SUMMARY, write_result
     from onlooker.reconstruction.reconstruct import METHODS, reconstruct
 
@@ -187,11 +193,13 @@ def reconstruct_log(
         raise ValueError(
             f"method is {method!r}; choose one of {', '.join(known)}; others need a density, given in Python."
         )
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective is {objective!r}; choose one of {', '.join(OBJECTIVES)}.")
     folder = Path("out") / log.name if out is None else out
     opened, seen = _read(log, learning_rate, optimizer, momentum, weight_decay, descent, components)
     _writable(folder)
     print(f"read {len(seen):,} observations of {seen.dim} dimensions; fitting …", file=sys.stderr, flush=True)
-    result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed)
+    result = reconstruct(seen, method=method, beta=beta, chains=chains, seed=seed, objective=objective)
     summary = write_result(folder, result, log=str(log), command=_command(context), about=opened.about.to_metadata())
     numbers = result.diagnostics
     where = "" if summary["maximum_explored"] else ", where no learner was"

@@ -33,6 +33,11 @@ CODES: Mapping[str, bool] = {
     "gradients-clipped": True,
     "loss-scaled": True,
     "decay-added": False,
+    "decay-decoupled": False,
+    "loss-unscaled": False,
+    "clipping-undone": False,
+    "gradients-summed": False,
+    "surrogate": True,
     # Logs and recorders.
     "shards-torn": False,
     "log-thinned": False,
@@ -40,6 +45,7 @@ CODES: Mapping[str, bool] = {
     "projected": False,
     "recording-stopped": True,
     "steps-lost": False,
+    "parameters-added": True,
     # The fit and its samples.
     "reward-span": False,
     "misfit-untested": False,

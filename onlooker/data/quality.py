@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onlooker.core.messages import Message
+from onlooker.data.marks import of_rows
 from onlooker.data.observations import Observations
 
 __all__ = ["Limits", "agreement_with_steps", "inspect", "pointing_inward", "usual_limits", "usual_rows"]
@@ -122,6 +123,7 @@ def _rows(seen: Observations, rows: np.ndarray) -> Observations:
         agents=None if seen.agents is None else seen.agents[rows],
         times=None if seen.times is None else seen.times[rows],
         rows=rows if seen.rows is None else seen.rows[rows],
+        marks=of_rows(seen.marks, rows),
     )
 
 

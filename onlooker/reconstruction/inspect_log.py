@@ -13,6 +13,7 @@ from onlooker.core.messages import Message
 from onlooker.data.log.reader import Log
 from onlooker.data.observations import Observations
 from onlooker.data.quality import inspect
+from onlooker.data.trainer import about_trainer, climbed
 from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.expected import fit_expected
 from onlooker.fit.jumps.record import given_row, jumps_in
@@ -66,7 +67,8 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
     if seen.times is not None:
         numbers["times"] = [float(seen.times.min()), float(seen.times.max())]
     occupancy = np.quantile(seen.points, [0.05, 0.5, 0.95], axis=0)
-    warnings = list(seen.warnings)
+    warnings = [*seen.warnings, *about_trainer(seen)]
+    seen = climbed(seen)
     try:
         if len(seen) < FEWEST:
             raise ValueError(f"{len(seen)} observations are too few; a reconstruction needs {FEWEST}.")

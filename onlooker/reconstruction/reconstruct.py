@@ -12,6 +12,7 @@ from onlooker.data.log.reader import Log, open_log
 from onlooker.data.observations import Observations, observe
 from onlooker.data.optimizer import Optimizer
 from onlooker.data.quality import inspect
+from onlooker.data.trainer import OBJECTIVES, about_trainer, climbed
 from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.record import about_jumps, confirmed, jumps_in
 from onlooker.fit.potential import Potential
@@ -51,6 +52,7 @@ def reconstruct(
     strict: bool = False,
     coordinates: Coordinates | None = None,
     measure: str = "coordinates",
+    objective: str = "training",
 ) -> Reconstruction:
     """Reconstruct the reward that gradient learners maximise.
 
@@ -99,6 +101,9 @@ def reconstruct(
         folded into [0, π/2], and R is assumed to be even about both ends.
     measure
         With coordinates a of policies φ, "coordinates" for samples of exp(βR) da or "policy" for exp(βR) dφ.
+    objective
+        For a log whose optimizer adds a weight decay: "training" for what learners climb, R = −loss − ½λ|θ|², or "loss"
+        for R = −loss.
 
     Examples
     --------
@@ -117,6 +122,8 @@ def reconstruct(
     check_positive(beta=beta, **{name: value for name, value in given.items() if value is not None})
     check_whole(chains=chains)
     _check_coordinates(coordinates, measure, method)
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective is {objective!r}; choose one of {', '.join(OBJECTIVES)}.")
     if isinstance(points, Observations):
         seen = points
     elif isinstance(points, str | os.PathLike | Log):
@@ -135,6 +142,8 @@ def reconstruct(
         )
     if len(seen) < FEWEST:
         raise ValueError(f"points has {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
+    told = about_trainer(seen, objective)
+    seen = climbed(replace(seen, warnings=(*seen.warnings, *told)), objective)
     options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
     with undelivered():
         result = _reconstructed(seen, method, options)

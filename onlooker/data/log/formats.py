@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from onlooker.core.messages import in_short
+from onlooker.data.marks import MARKS, of_rows, telling
 from onlooker.storage import archive as npz
 
 __all__ = ["Rows", "UnreadableError", "metadata", "pieces", "row_count", "suffixes", "table"]
@@ -49,10 +50,13 @@ class Rows(NamedTuple):
     agents: np.ndarray | None
     times: np.ndarray | None
     learning_rates: np.ndarray | None
+    marks: dict[str, np.ndarray] | None = None
 
     def take(self, which: Any) -> "Rows":
         """The rows that ``which`` (indices, a mask or a slice) selects."""
-        return self._replace(**{name: part[which] for name, part in self._asdict().items() if part is not None})
+        marks = None if self.marks is None else of_rows(self.marks, which)
+        plain = {name: part[which] for name, part in self._asdict().items() if part is not None and name != "marks"}
+        return self._replace(**plain, marks=marks)
 
 
 def metadata(path: Path) -> dict[str, str]:
@@ -218,7 +222,7 @@ def _wanted(path: Path, names: list[str]) -> list[str]:
         raise ValueError(
             f"{path} has columns {', '.join(points)} but {', '.join(gradients)}; give as many gradients as points."
         )
-    return [*points, *gradients, *(name for name in ("agent", "time", "learning_rate") if name in names)]
+    return [*points, *gradients, *(name for name in ("agent", "time", "learning_rate", *MARKS) if name in names)]
 
 
 def _rows(path: Path, batch: pa.RecordBatch) -> Rows:
@@ -228,12 +232,14 @@ def _rows(path: Path, batch: pa.RecordBatch) -> Rows:
     }
     points = _matrix(path, "point", batch)
     assert points is not None
+    marks = {name: _column(path, name, batch.column(name)) for name in MARKS if name in names}
     return Rows(
         points,
         _matrix(path, "gradient", batch),
         columns.get("agent"),
         columns.get("time"),
         columns.get("learning_rate"),
+        telling(marks) or None,
     )
 
 
@@ -284,7 +290,7 @@ def _column(path: Path, name: str, values: pa.Array) -> np.ndarray:
 def table(rows: dict[str, np.ndarray], words: dict[str, str]) -> pa.Table:
     """The table of a shard, with its columns in a fixed order; non-nullable lists are read and written faster."""
     arrays, fields = [], []
-    for name in ("agent", "time", "point", "gradient", "learning_rate"):
+    for name in ("agent", "time", "point", "gradient", "learning_rate", *MARKS):
         if name not in rows:
             continue
         values = rows[name]

@@ -20,8 +20,12 @@ from onlooker.core.settings import check_positive
 from onlooker.data.log import formats
 from onlooker.data.log.about import DIRECTIONS, About, about_of
 from onlooker.data.log.formats import Rows, UnreadableError
-from onlooker.data.observations import Observations, observe
+from onlooker.data.log.directions import load_projection
+from onlooker.data.marks import joined_marks, of_rows
+from onlooker.data.observations import Observations, observe, usable_rows
 from onlooker.data.optimizer import Optimizer, as_optimizer
+from onlooker.data.projection import Projection
+from onlooker.data.trainer import Trainer, common
 
 __all__ = ["Log", "NoRowsError", "open_log", "read_log", "shards_in", "torn_shards"]
 
@@ -58,6 +62,7 @@ class Log:
     has_gradients: bool
     believed: dict[str, Any] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
+    _trainer: Trainer | None = None
 
     @property
     def name(self) -> str:
@@ -66,6 +71,16 @@ class Log:
     @property
     def dim(self) -> int:
         return self.about.dim
+
+    @property
+    def projection(self) -> Projection | None:
+        """The directions that the points are along; ``None`` if there are none, or if their file is missing."""
+        return load_projection(self.path, self.about.projection, self.dim) if self.about.projection else None
+
+    @property
+    def trainer(self) -> Trainer:
+        """What is known of the trainers of all shards that were read."""
+        return self.about.trainer if self._trainer is None else self._trainer
 
     def shards(self) -> list[Path]:
         """The files of the log, in order."""
@@ -105,6 +120,7 @@ class Log:
             raise ValueError(
                 f"{shard} was recorded with another optimizer than the log's first shard; read it separately."
             )
+        self._trainer = about.trainer if self._trainer is None else common(self._trainer, about.trainer)
         read = 0
         for rows in formats.pieces(shard):
             self._check(shard, rows)
@@ -156,13 +172,17 @@ class Log:
             if not self.has_gradients and rows.times is None:
                 kept = kept._replace(agents=self._apart(kept, position, number if share > 1 else 0))
             kept = kept._replace(agents=_coded(kept.agents, codes))
+            if self.has_gradients:
+                # The rate is of use for iterates only, and some shards may have none.
+                kept = kept._replace(learning_rates=None)
             for column, part in zip(columns, kept, strict=True):
                 column.append(part)
             done += len(rows.points)
             report(done)
         if not any(map(len, columns[0])):
             raise NoRowsError(f"{self.path} has no rows yet; wait until some have been written.")
-        points, gradients, agents, times, rates = (_joined(self.path, column) for column in columns)
+        marks = joined_marks(columns[5], [len(part) for part in columns[0]])
+        points, gradients, agents, times, rates = (_joined(self.path, column) for column in columns[:5])
         try:
             observations = observe(
                 points,
@@ -186,7 +206,15 @@ class Log:
             text = f"the log holds {done} observations; {len(observations)} of them, about one in {share}, were read."
             warnings.append(Message("log-thinned", text, {"observations": done, "read": len(observations)}))
         names = np.array(list(codes)) if codes else None
-        return replace(observations, warnings=tuple(warnings), agent_names=names)
+        if gradients is None:
+            marks = {}
+        elif len(observations) < len(points):
+            marks = of_rows(marks, usable_rows(points, gradients))
+        along = self.projection
+        if along is not None:
+            warnings.append(along.warning)
+        known = {"marks": marks, "trainer": self._trainer, "projection": along}
+        return replace(observations, warnings=tuple(warnings), agent_names=names, **known)
 
 
 def shards_in(folder: Path) -> list[Path]:

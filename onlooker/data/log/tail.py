@@ -15,6 +15,7 @@ import numpy as np
 
 from onlooker.data.log.formats import UnreadableError, suffixes
 from onlooker.data.log.reader import Log, NoRowsError, open_log, shards_in
+from onlooker.data.trainer import with_decay
 
 __all__ = ["Batch", "Tail", "available", "check_same_log"]
 
@@ -39,6 +40,8 @@ class Batch(NamedTuple):
         Name of the log that the rows come from; empty if they come from none.
     position
         Position in the log after these rows; reading ``after`` it gives the rows that follow.
+    marks
+        Numbers (n,) by name about what a trainer did; ``None`` if there are none that say something.
     """
 
     points: np.ndarray
@@ -47,6 +50,7 @@ class Batch(NamedTuple):
     replaced: bool = False
     log: str = ""
     position: str = ""
+    marks: dict[str, np.ndarray] | None = None
 
 
 def check_gradients(log: Log) -> None:
@@ -66,7 +70,7 @@ def check_same_log(log: Log, name: str) -> None:
 
 
 def available(log: Log, after: str = "", most: int | None = None) -> Iterator[Batch]:
-    """Iterate over all rows that are there now.
+    """Iterate over all rows that are there now, with gradients of what learners climb: with their weight decay.
 
     Parameters
     ----------
@@ -78,6 +82,7 @@ def available(log: Log, after: str = "", most: int | None = None) -> Iterator[Ba
         Largest number of rows in a batch; default: the pieces in which the file is read.
     """
     check_gradients(log)
+    along = log.projection
     for rows, position in log.batches(after):
         assert rows.gradients is not None
         shard, _, read = position.rpartition(":")
@@ -87,7 +92,8 @@ def available(log: Log, after: str = "", most: int | None = None) -> Iterator[Ba
             some = rows.take(slice(first, first + size))
             assert some.gradients is not None
             end = int(read) - count + first + len(some.points)
-            yield Batch(some.points, some.gradients, some.agents, False, log.name, f"{shard}:{end}")
+            gradients = with_decay(some.points, some.gradients, log.trainer, along)
+            yield Batch(some.points, gradients, some.agents, False, log.name, f"{shard}:{end}", some.marks)
 
 
 @dataclass

@@ -27,7 +27,11 @@ from onlooker.core.settings import check_positive, check_whole
 from onlooker.data.log import formats
 from onlooker.data.log.about import DIRECTIONS, About
 from onlooker.data.log.reader import open_log, shards_in
+from onlooker.data.log.directions import save_projection
+from onlooker.data.marks import MARKS
 from onlooker.data.optimizer import Optimizer, as_optimizer
+from onlooker.data.projection import Projection
+from onlooker.data.trainer import Trainer, common
 from onlooker.storage.atomic import hidden_in, publish, sweep
 
 __all__ = ["LogWriter", "close_at_exit"]
@@ -99,13 +103,22 @@ class LogWriter:
 
     @renamed(optimiser="optimizer")
     def describe(
-        self, *, learning_rate: float | None = None, optimizer: Optimizer | None = None, source: str = ""
+        self,
+        *,
+        learning_rate: float | None = None,
+        optimizer: Optimizer | None = None,
+        source: str = "",
+        trainer: Trainer | None = None,
     ) -> None:
         """Complete the log's description; if learners differ, it keeps only what they have in common."""
         if learning_rate is not None and not 0 < float(learning_rate) < np.inf:
             # A warm-up schedule starts at zero.
             learning_rate = None
         with self._lock:
+            if trainer is not None:
+                known = "trainer" in self._told
+                self.about = replace(self.about, trainer=common(self.about.trainer, trainer) if known else trainer)
+                self._told["trainer"] = trainer
             told: dict[str, Any] = {"learning_rate": learning_rate, "optimizer": optimizer, "source": source}
             for name, value in told.items():
                 before = getattr(self.about, name)
@@ -117,6 +130,17 @@ class LogWriter:
                     unknown: dict[str, Any] = {name: "" if name == "source" else None}
                     self.about = replace(self.about, **unknown)
 
+    def along(self, projection: Projection | None) -> None:
+        """Store the directions that the points are along; a ValueError if the log has others."""
+        name = "" if projection is None else save_projection(self.folder, projection)
+        with self._lock:
+            if "projection" in self._told and self._told["projection"] != name:
+                raise ValueError("projection is not that of the log's other rows; give the same, or use another folder.")
+            self._told["projection"] = name
+            self.about = replace(self.about, projection=name)
+            if shards_in(self.folder) and open_log(self.folder).about.projection != name:
+                raise ValueError(f"{self.folder} has a log along other directions; use another folder.")
+
     def add(
         self,
         point: Any,
@@ -125,17 +149,21 @@ class LogWriter:
         agent: Hashable | None = None,
         time: float | None = None,
         learning_rate: float | None = None,
+        **marks: float,
     ) -> None:
         """Append one observation: a point (dim,) and, if it is known, the gradient there.
 
-        If ``time`` is not given, the times of each agent are 0, 1, 2, … ``learning_rate`` is ε of this step.
+        If ``time`` is not given, the times of each agent are 0, 1, 2, … ``learning_rate`` is ε of this step. ``marks``
+        are numbers such as ``loss``.
         """
+        _check_marks(marks)
         with self._lock:
             self._check_open()
             own_time = agent is not None and time is None
             when = self._steps.get(agent, 0) if own_time else time
             given = {"point": point, "gradient": gradient, "agent": agent, "time": when, "learning_rate": learning_rate}
-            row = {name: value for name, value in given.items() if value is not None}
+            given |= marks
+            row = self._with_usual({name: value for name, value in given.items() if value is not None})
             if row.keys() != self._columns.keys():
                 self._begin(row)
             for name, value in row.items():
@@ -148,13 +176,21 @@ class LogWriter:
             self._flush_if_full()
 
     def fill(
-        self, point: np.ndarray, gradient: np.ndarray, sign: np.ndarray, agent: Hashable | None, time: float
+        self,
+        point: np.ndarray,
+        gradient: np.ndarray,
+        sign: np.ndarray,
+        agent: Hashable | None,
+        time: float,
+        numbers: dict[str, float],
     ) -> bool:
         """Append a row of the same form as a checked one, with its gradient times ``sign``; false if it cannot be."""
         with self._lock:
             columns, number = self._columns, self._count
-            if self._closed or "learning_rate" in columns or len(columns) != (3 if agent is None else 4):
+            if self._closed or len(columns) != (3 if agent is None else 4) + len(numbers):
                 return False
+            for name, value in numbers.items():
+                columns[name][number] = value
             columns["point"][number] = point
             np.multiply(gradient, sign, out=columns["gradient"][number])
             columns["time"][number] = time
@@ -165,13 +201,21 @@ class LogWriter:
             return True
 
     def add_many(
-        self, points: Any, gradients: Any = None, *, agents: Any = None, times: Any = None, learning_rates: Any = None
+        self,
+        points: Any,
+        gradients: Any = None,
+        *,
+        agents: Any = None,
+        times: Any = None,
+        learning_rates: Any = None,
+        **marks: Any,
     ) -> None:
         """Append observations (n, dim), in the order in which they were made; arguments as of `add`."""
         points = np.asarray(points)
         if points.ndim != 2:
             raise ValueError(f"points has shape {points.shape}; give (rows, dimensions).")
-        given = {"gradients": gradients, "agents": agents, "times": times, "learning_rates": learning_rates}
+        _check_marks(marks)
+        given = {"gradients": gradients, "agents": agents, "times": times, "learning_rates": learning_rates, **marks}
         for name, values in given.items():
             wanted = points.shape if name == "gradients" else points.shape[:1]
             if values is not None and np.shape(values) != wanted:
@@ -184,10 +228,11 @@ class LogWriter:
             if not len(points):
                 return
             columns = {"point": points, "gradient": gradients, "agent": agents, "time": times}
-            columns |= {"learning_rate": learning_rates}
+            columns |= {"learning_rate": learning_rates, **marks}
             if agents is not None and times is None:
                 columns["time"] = self._next_times(np.asarray(agents))
             rows = {name: np.asarray(values) for name, values in columns.items() if values is not None}
+            rows = self._with_usual(rows, len(points))
             if rows.keys() != self._columns.keys():
                 self._begin({name: values[0] for name, values in rows.items()})
             for name, values in rows.items():
@@ -255,6 +300,19 @@ class LogWriter:
                 f"{name} has dtype {values.dtype} but the log's column has {column.dtype}; give the same type."
             )
 
+    def _with_usual(self, rows: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+        """Rows with the marks that the log's other rows have; if they have more, a new shard begins."""
+        if not self._columns or "gradient" not in rows:
+            return rows
+        usual = {"learning_rate": np.nan, **MARKS}
+        if self._columns.keys() - usual == rows.keys() - usual and rows.keys() - self._columns.keys():
+            self._hand_over()
+            self._wait()
+            self._columns = {}
+            return rows
+        missing = [name for name in usual if name in self._columns and name not in rows]
+        return rows | {name: usual[name] if count is None else np.full(count, usual[name]) for name in missing}
+
     def _begin(self, row: dict[str, Any]) -> None:
         """Allocate the buffers for rows of the same form as the first one."""
         if "point" not in row:
@@ -275,7 +333,7 @@ class LogWriter:
         if "agent" in row:
             number = isinstance(row["agent"], int | np.integer)
             self._columns["agent"] = np.empty(room, np.int64 if number else object)
-        for name in ("time", "learning_rate"):
+        for name in ("time", "learning_rate", *MARKS):
             if name in row:
                 self._columns[name] = np.empty(room)
         self._spare = {name: np.empty_like(column) for name, column in self._columns.items()}
@@ -339,7 +397,7 @@ class LogWriter:
                     table,
                     file,
                     compression="none",
-                    use_dictionary=["agent"],
+                    use_dictionary=["agent", "learning_rate", *MARKS],
                     write_statistics=False,
                     write_page_checksum=True,
                 )
@@ -347,6 +405,11 @@ class LogWriter:
         finally:
             hidden.unlink(missing_ok=True)
         self.written += len(table)
+
+
+def _check_marks(marks: dict[str, Any]) -> None:
+    if unknown := sorted(marks.keys() - MARKS.keys()):
+        raise TypeError(f"{unknown[0]} is not a column of a log; numbers beside a row are {', '.join(MARKS)}.")
 
 
 OPEN: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from onlooker.data.optimizer import Optimizer
     from onlooker.data.projection import Projection
     from onlooker.data.record.optax import Recorder
-    from onlooker.data.record.torch import Recording
+    from onlooker.data.record.torch import Recording, Silent
 
 __all__ = ["record"]
 
 # Options that only one of the two frameworks has.
-TORCH_ONLY = ("parameters",)
+TORCH_ONLY = ("parameters", "along", "accumulation", "algorithm", "surrogate", "every_rank", "report_to")
 OPTAX_ONLY = ("rows", "rule", "learning_rate")
 
 
@@ -29,7 +29,13 @@ def record(
     agent: Hashable | None = None,
     projection: "Projection | None" = None,
     parameters: Any = None,
-) -> "Recording": ...
+    along: bool | None = None,
+    accumulation: int = 1,
+    algorithm: str = "",
+    surrogate: str = "",
+    every_rank: bool = False,
+    report_to: str | None = None,
+) -> "Recording | Silent": ...
 
 
 @overload
@@ -83,6 +89,16 @@ def record(
     ----------------
     parameters : iterable of tensors
         torch: the tensors to record; default: all of the optimizer's.
+    along : bool
+        torch: whether to record R's change along the run, one number a step; default: with a projection.
+    accumulation : int
+        torch: number of backward passes per step, if the trainer adds them up without dividing.
+    algorithm, surrogate : str
+        torch: what is trained, for the log, if it is not simply a loss.
+    every_rank : bool
+        torch: whether every process of `torch.distributed` records; default: the first.
+    report_to : str
+        torch: "tensorboard" to write scalars to its files, too.
     rows : int
         optax: the largest number of steps between two calls of ``collect``; default: 16 to 256.
     rule : str
@@ -99,8 +115,8 @@ def record(
     if "torch" in homes and hasattr(optimizer, "param_groups"):
         _check(options, TORCH_ONLY, "a torch")
         with needs_extra("torch", "recording a torch optimizer"):
-            from onlooker.data.record.torch import Recording
-        return Recording(optimizer, log, agent, options.get("parameters"), projection)
+            from onlooker.data.record.torch import record as record_torch
+        return record_torch(optimizer, log, agent=agent, projection=projection, **options)
     if "optax" in homes:
         _check(options, OPTAX_ONLY, "an optax")
         from onlooker.data.record.optax import Recorder

@@ -3,27 +3,36 @@
     with record(optimizer, "runs/", agent=0):
         train()
 
-This works with any trainer that calls ``optimizer.step()``. The gradient is the one that the optimizer receives:
-averaged over the batch, and clipped if the trainer clips it. Weight decay that the optimizer adds is not included.
+This works with any trainer that calls ``optimizer.step()``. The gradient is that of the loss: averaged over the batch,
+divided by the loss scale of a `GradScaler`, as it was before torch's functions clipped it by its length, and without the
+weight decay that the optimizer adds. The log knows all of that. A step that a scaler skips is not recorded.
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from onlooker.core.messages import Message, deliver
+from onlooker.core.settings import check_whole
 from onlooker.data.log.writer import LogWriter, close_at_exit
-from onlooker.data.optimizer import Optimizer
+from onlooker.data.marks import ALONG
 from onlooker.data.projection import Projection
+from onlooker.data.record import clipping
+from onlooker.data.record.halves import Trapezoid
+from onlooker.data.record.rows import DeviceRows, HostRows, Sent, copied
+from onlooker.data.record.rules import decay_of, group_of, rate_of, reject_sharded, response, rule_of
+from onlooker.data.record.scalars import scalars_for
+from onlooker.data.trainer import Trainer
 
-__all__ = ["Recording", "record", "rule_of"]
+__all__ = ["Recording", "Silent", "record", "rule_of"]
 
 # Rows are passed to the log TOGETHER, fewer if they have more than NUMBERS values (512 KiB of float32).
 TOGETHER, NUMBERS = 64, 1 << 17
-# Types that are recorded as they are; others become float32.
-KINDS = {torch.float32: np.float32, torch.float64: np.float64}
+# Numbers beside every row.
+USUAL = ("learning_rate", "loss", "scale", "clip", "limit", "passes")
 
 
 def record(
@@ -33,13 +42,19 @@ def record(
     agent: Hashable | None = None,
     parameters: Iterable[torch.Tensor] | None = None,
     projection: Projection | None = None,
-) -> "Recording":
+    along: bool | None = None,
+    accumulation: int = 1,
+    algorithm: str = "",
+    surrogate: str = "",
+    every_rank: bool = False,
+    report_to: str | None = None,
+) -> "Recording | Silent":
     """Record every step of an optimizer until the recording is closed.
 
     Parameters
     ----------
     optimizer
-        A torch optimizer. The log names it; for SGD it also has momentum, dampening, Nesterov and weight decay.
+        A torch optimizer. The log names it, its weight decay and, for SGD, momentum, dampening and Nesterov.
     log
         A folder, or a `LogWriter`, which several agents may share.
     agent
@@ -47,9 +62,48 @@ def record(
     parameters
         The tensors to record; default: all of the optimizer's.
     projection
-        Record only these directions: `onto` or `principal_components`.
+        Record only these directions: `onto` or `principal_components`. The log keeps them.
+    along
+        Whether to record R's change along the run, one number a step from all recorded parameters, also with a
+        projection. Default: with a projection of parameters in memory, and from the first call of ``half`` on.
+    accumulation
+        Number of backward passes per step, if the trainer adds them up and does not divide: gradients are divided by it.
+    algorithm, surrogate
+        What is trained, for the log, if it is not simply a loss: "PPO", "a clipped surrogate of the return".
+    every_rank
+        Under `torch.distributed` only the first process records, because all have the same parameters. True if they
+        are different learners.
+    report_to
+        "tensorboard" to write rows, R̂ along the run, and warnings to its files in the log's folder.
+
+    Returns
+    -------
+    Recording
+        A `Silent` one, which records nothing, on the other processes.
     """
-    return Recording(optimizer, log, agent, parameters, projection)
+    if not every_rank and _rank() > 0:
+        return Silent()
+    trainer = Trainer(algorithm, surrogate, accumulation=accumulation)
+    return Recording(optimizer, log, agent, parameters, projection, along, trainer, report_to)
+
+
+class Silent:
+    """A recording that records nothing: that of all processes but the first."""
+
+    def loss(self, value: Any) -> None:
+        pass
+
+    def half(self, loss: Any = None, *, scale: float = 1.0) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
 
 
 class Recording:
@@ -62,57 +116,108 @@ class Recording:
         agent: Hashable | None,
         parameters: Iterable[torch.Tensor] | None,
         projection: Projection | None,
+        along: bool | None = None,
+        trainer: Trainer | None = None,
+        report_to: str | None = None,
     ) -> None:
-        groups = optimizer.param_groups
-        signs = {id(tensor): 1 if group.get("maximize") else -1 for group in groups for tensor in group["params"]}
+        groups = group_of(optimizer)
+        self._chosen = parameters is not None
         self.parameters = list(
-            (tensor for group in groups for tensor in group["params"]) if parameters is None else parameters
+            (tensor for group in optimizer.param_groups for tensor in group["params"])
+            if parameters is None
+            else parameters
         )
-        foreign = sum(id(tensor) not in signs for tensor in self.parameters)
+        foreign = sum(id(tensor) not in groups for tensor in self.parameters)
         if foreign or not self.parameters:
             raise ValueError(
                 f"parameters has {len(self.parameters)} tensors, {foreign} of which the optimizer does not have; give "
                 "tensors of the optimizer."
             )
-        sizes = [tensor.numel() for tensor in self.parameters]
+        reject_sharded(optimizer, self.parameters)
+        trainer = trainer or Trainer()
+        check_whole(accumulation=trainer.accumulation)
         # The sign is −1 for gradients of a loss, and 1 if the optimizer maximises.
-        self._sign = np.repeat([signs[id(tensor)] for tensor in self.parameters], sizes).astype(np.float32)
-        self.projection = projection
-        size = sum(sizes)
+        self._signs = [1.0 if groups[id(tensor)].get("maximize") else -1.0 for tensor in self.parameters]
+        sizes = [tensor.numel() for tensor in self.parameters]
+        self._sign = np.repeat(self._signs, sizes).astype(np.float32)
+        self.projection, size = projection, sum(sizes)
         if projection is not None and projection.directions.shape[1] != size:
             raise ValueError(f"projection is of {projection.directions.shape[1]} parameters but {size} are recorded.")
+        self._device = on_device(self.parameters)
+        dim = size if projection is None else projection.dim
+        self._trapezoid = Trapezoid() if (projection is not None and not self._device if along is None else along) else None
+        self._known = (*USUAL, *ALONG) if self._trapezoid is not None else USUAL
         self._owned = not isinstance(log, LogWriter)
         self.log = LogWriter(log) if self._owned else log
+        self.log.check_dimension(dim)
+        self.log.along(projection)
         # Rows are passed to the log in batches, or one by one if the log is shared, so that they stay in order; once
         # the log has checked the first row, the following ones are written straight into its buffer.
         self._direct = False
-        room = (int(np.clip(NUMBERS // size, 1, TOGETHER)) if self._owned else 1, size)
-        self._points = np.empty(room, np.result_type(*map(_kind, self.parameters)))
-        self._gradients = np.empty_like(self._points)
-        self._first = self._points[0], self._gradients[0]
-        # For each row, the views that its parameters and then its gradients are copied to, all by one call.
-        with torch.inference_mode(False):
-            self._views = [
-                [
-                    part.view_as(tensor)
-                    for numbers in row
-                    for part, tensor in zip(numbers.split(sizes), self.parameters, strict=True)
-                ]
-                for row in zip(torch.from_numpy(self._points), torch.from_numpy(self._gradients), strict=True)
-            ]
+        room = int(np.clip(NUMBERS // size, 1, TOGETHER)) if self._owned else 1
+        if self._device:
+            # One more column says whether the scaler skips the step.
+            self._rows: Any = DeviceRows(self.parameters, TOGETHER, projection, len(self._known) + 1)
+            room = TOGETHER
+        else:
+            self._rows = HostRows(self.parameters, room)
+            self._first = self._rows.points[0], self._rows.gradients[0]
+        self._numbers = np.empty((room, len(self._known)))
+        self._factors = np.ones(room)
         self._shapes = [tensor.shape for tensor in self.parameters]
-        self._count = self._steps = 0
-        self.log.check_dimension(size if projection is None else projection.dim)
-        # A scheduler sets initial_lr: then the learning rate is not constant.
-        steady = len(groups) == 1 and "initial_lr" not in groups[0]
-        self.log.describe(
-            learning_rate=float(groups[0]["lr"]) if steady else None,
-            optimizer=rule_of(optimizer),
-            source=f"torch.optim.{type(optimizer).__name__}: loss gradients, turned into ascent gradients",
+        self._room, self._count, self._steps = room, 0, 0
+        self._sent: Sent | None = None
+        self._loss: Any = float("nan")
+        self._half: tuple[list[torch.Tensor], float] | None = None
+        self._described = self._added = False
+        self._tensors = len(groups)
+        self.agent, self._optimizer = agent, optimizer
+        self._trainer = replace(
+            trainer,
+            **{name: getattr(decay_of(optimizer, self.parameters), name) for name in ("decay", "decoupled")},
+            parameters=0 if projection is None else size,
         )
-        self.agent = agent
-        self._handle = optimizer.register_step_pre_hook(self._before_step)
+        self._scalars = scalars_for(report_to, self.log.folder, agent)
+        self._passes = 0
+        counted = next((tensor for tensor in self.parameters if tensor.requires_grad), None)
+        self._handles = [optimizer.register_step_pre_hook(self._before_step)]
+        if counted is not None:
+            self._handles.append(counted.register_hook(lambda _: self._count_pass(counted)))
+        clipping.listen()
+        self._listening = True
         close_at_exit(self)
+
+    def loss(self, value: Any) -> None:
+        """Say what the loss of the coming step is: it is recorded beside the row."""
+        self._loss = value.detach() if isinstance(value, torch.Tensor) else float(value)
+
+    def half(self, loss: torch.Tensor | None = None, *, scale: float = 1.0) -> None:
+        """Record |a − b|² of the coming step, from the gradients a, b of two halves of its batch.
+
+        Without a loss, call it when the gradients of the first half have been accumulated; the rest of the batch must
+        be as large. With the loss of one half of the batch, its gradient is computed by a further backward pass.
+
+        Parameters
+        ----------
+        loss
+            The mean loss of one half of the batch; its graph is kept.
+        scale
+            The loss scale that the gradients, or this loss, have, unless the optimizer unscales them (``fused=True``).
+        """
+        if self._trapezoid is None:
+            raise ValueError("half is called on a recording without along=True; give it to onlooker.record.")
+        if loss is None:
+            self._half = [2 * part for part in copied(self.parameters)], scale
+        else:
+            found = torch.autograd.grad(loss, self.parameters, retain_graph=True, allow_unused=True)
+            parts = [
+                torch.zeros_like(tensor) if part is None else part.detach()
+                for part, tensor in zip(found, self.parameters, strict=True)
+            ]
+            self._half = parts, scale
+
+    def _count_pass(self, tensor: torch.Tensor) -> None:
+        self._passes = 1 if tensor.grad is None else self._passes + 1
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> Any:
         # The first argument is the optimizer itself.
@@ -132,66 +237,215 @@ class Recording:
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
             nonlocal written
+            self._passes = 0
             loss = closure(*args, **kwargs)
             if not written:
+                if isinstance(loss, torch.Tensor | float):
+                    self.loss(loss)
                 self._write()
                 written = True
             return loss
 
         return recorded
 
+    @torch.no_grad()
     def _write(self) -> None:
-        views = self._views[self._count]
         try:
             if [tensor.shape for tensor in self.parameters] != self._shapes:
                 raise ValueError("a parameter has changed its shape; start a new recording.")
-            try:
-                points = [tensor.data for tensor in self.parameters]
-                torch._foreach_copy_(views, points + [tensor.grad.data for tensor in self.parameters])
-            except (AttributeError, TypeError, RuntimeError):
-                # A gradient is missing or sparse.
-                gradients = [tensor.grad for tensor in self.parameters]
-                for view, tensor in zip(views, [*self.parameters, *gradients], strict=True):
-                    _copy(tensor, view)
-            if self._direct and self.log.fill(*self._first, self._sign, self.agent, self._steps):
-                self._steps += 1
-                return
+            if not self._described:
+                self._describe()
+            scale, skipped = (getattr(self._optimizer, name, None) for name in ("grad_scale", "found_inf"))
+            if self._device:
+                self._write_on_device(scale, skipped)
+            elif skipped is None or not float(skipped):
+                self._write_in_memory(1.0 if scale is None else float(scale))
         except Exception as error:
             self._stop(error)
+        finally:
+            self._passes, self._loss, self._half = 0, float("nan"), None
+            clipping.forget(self.parameters)
+
+    def _describe(self) -> None:
+        """Describe the log at the first step: a scheduler that sets initial_lr may be made after the recording."""
+        groups, self._described = self._optimizer.param_groups, True
+        steady = len(groups) == 1 and "initial_lr" not in groups[0]
+        rate = rate_of(self._optimizer)
+        self._rate = rate if steady and np.isfinite(rate) else None
+        self._tell()
+
+    def _tell(self) -> None:
+        kind = type(self._optimizer).__name__
+        self.log.describe(
+            learning_rate=self._rate,
+            optimizer=rule_of(self._optimizer),
+            source=f"torch.optim.{kind}: loss gradients, turned into ascent gradients",
+            trainer=self._trainer,
+        )
+
+    def _write_in_memory(self, scale: float) -> None:
+        row, rows = self._count, self._rows
+        rows.write(row, self.parameters)
+        clip, limit = self._clip(rows.views[row][len(self.parameters) :])
+        passes = (self._passes or 1) / self._trainer.accumulation
+        factor = self._trainer.accumulation * scale * (clip or 1.0)
+        numbers = [rate_of(self._optimizer), float(self._loss), scale, clip, limit, passes]
+        if self._tensors != (count := sum(len(group["params"]) for group in self._optimizer.param_groups)):
+            self._say_added(count)
+        if self._direct and self.log.fill(
+            *self._first, self._sign / factor, self.agent, self._steps, dict(zip(self._known, numbers, strict=True))
+        ):
+            self._steps += 1
             return
+        self._factors[row] = factor
+        if self._trapezoid is not None:
+            gradients = rows.gradients[row]
+            gradients *= self._sign / factor
+            self._factors[row] = 0.0
+            numbers += map(float, self._along([rows.flat[0][row]], [rows.flat[1][row]], scale))
+        self._numbers[row] = numbers
         self._count += 1
-        if self._count == len(self._points):
+        if self._count == self._room:
             self._hand_over()
+
+    def _write_on_device(self, scale: Any, skipped: Any) -> None:
+        gradients = copied(self.parameters)
+        clip, limit = self._clip(gradients)
+        whole: Any = self._trainer.accumulation if scale is None else scale * self._trainer.accumulation
+        whole = whole * (1.0 if isinstance(clip, float) and not clip else clip)
+        gradients = [part * (sign / whole) for part, sign in zip(gradients, self._signs, strict=True)]
+        points = [tensor.data for tensor in self.parameters]
+        self._rows.write(self._count, points, gradients)
+        passes = (self._passes or 1) / self._trainer.accumulation
+        numbers = [rate_of(self._optimizer), self._loss, 1.0 if scale is None else scale, clip, limit, passes]
+        if self._trapezoid is not None:
+            numbers += self._along(points, gradients, scale)
+        self._rows.beside(self._count, [*numbers, 0.0 if skipped is None else skipped])
+        self._count += 1
+        if self._count == self._room:
+            self._hand_over()
+
+    def _clip(self, gradients: list[torch.Tensor]) -> tuple[Any, float]:
+        """By what all gradients were multiplied, and the limit; if only some were, that is undone here."""
+        notes = [clipping.clipped(tensor) for tensor in self.parameters]
+        first = notes[0]
+        if all(note is first for note in notes):
+            return (1.0, float("nan")) if first is None else (first.factor, first.limit)
+        known = [note for note in notes if note is not None]
+        for note, gradient in zip(notes, gradients, strict=True):
+            if note is not None and not (isinstance(note.factor, float) and not note.factor):
+                gradient.div_(note.factor)
+        if any(isinstance(note.factor, float) and not note.factor for note in known):
+            return 0.0, known[0].limit
+        # Undone already: the row only says that there was something.
+        return 1.0, known[0].limit
+
+    def _along(self, points: list[torch.Tensor], gradients: list[torch.Tensor], scale: Any) -> list[Any]:
+        """The marks of the step that led here, from final gradients."""
+        assert self._trapezoid is not None
+        half = responses = None
+        if self._half is not None:
+            groups = group_of(self._optimizer)
+            parts, own = self._half
+            parts = [
+                part * (sign / (own * self._trainer.accumulation))
+                for part, sign in zip(parts, self._signs, strict=True)
+            ]
+            responses = [
+                response(self._optimizer, tensor, groups[id(tensor)], tensor.grad / (1.0 if scale is None else scale))
+                for tensor in self.parameters
+            ]
+            if len(points) == 1:
+                responses = [_flat(responses, self.parameters)]
+                parts = [torch.cat([part.reshape(-1) for part in parts]).to(gradients[0].dtype)]
+            half = torch._foreach_sub([part.to(g.dtype) for part, g in zip(parts, gradients, strict=True)], gradients)
+        return self._trapezoid.to(points, gradients, None if half is None else list(half), responses)
+
+    def _say_added(self, count: int) -> None:
+        more, self._tensors = count - self._tensors, count
+        if not self._chosen and not self._added:
+            self._added = True
+            text = f"{more} tensors were added to the optimizer after recording began, and are not recorded."
+            deliver([Message("parameters-added", text, {"tensors": more})])
 
     def _hand_over(self) -> None:
         count, self._count = self._count, 0
-        first, self._steps = self._steps, self._steps + count
+        if self._device:
+            earlier, self._sent = self._sent, self._rows.send(count) if count else None
+            if earlier is not None:
+                self._deliver_sent(earlier)
+            return
         if not count:
             return
-        points, gradients = self._points[:count], self._gradients[:count]
-        gradients *= self._sign
+        points, gradients = self._rows.points[:count], self._rows.gradients[:count]
+        factors = self._factors[:count]
+        # Rows with a factor of 0 are final.
+        final = factors == 0
+        if not final.all():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                gradients *= self._sign if (factors == 1).all() else self._sign / factors[:, None]
+        if self.projection is not None:
+            points, gradients = self.projection.points(points), self.projection.gradients(gradients)
+        self._deliver(points, gradients, self._numbers[:count])
+
+    def _deliver_sent(self, sent: Sent) -> None:
+        points, gradients, numbers = sent.arrived()
+        done = numbers[:, -1] == 0
+        self._deliver(points[done], gradients[done], numbers[done, :-1])
+
+    def _deliver(self, points: np.ndarray, gradients: np.ndarray, numbers: np.ndarray) -> None:
+        count = len(points)
+        first, self._steps = self._steps, self._steps + count
+        columns = dict(zip(self._known, numbers.T, strict=True))
         try:
-            if self.projection is not None:
-                points, gradients = self.projection.points(points), self.projection.gradients(gradients)
-            if self._owned:
+            rates = columns["learning_rate"]
+            if self._rate is not None and (rates != self._rate).any():
+                self._rate = None
+                self._tell()
+            rates, own = columns.pop("learning_rate"), self._owned or self._device
+            if own:
                 agents = None if self.agent is None else [self.agent] * count
                 times = np.arange(first, first + count, dtype=float)
-                self.log.add_many(points, gradients, agents=agents, times=times)
+                self.log.add_many(points, gradients, agents=agents, times=times, learning_rates=rates, **columns)
             else:
-                self.log.add(points[0], gradients[0], agent=self.agent, time=float(first))
-                self._direct = self.projection is None
+                marks = {name: float(values[0]) for name, values in columns.items()}
+                self.log.add(
+                    points[0],
+                    gradients[0],
+                    agent=self.agent,
+                    time=float(first),
+                    learning_rate=float(rates[0]),
+                    **marks,
+                )
+                self._direct = self.projection is None and self._trapezoid is None
+            if self._scalars is not None:
+                self._scalars.add(first, columns)
         except Exception as error:
             self._stop(error)
 
     def _stop(self, error: Exception) -> None:
         """Stop recording and warn: no error here, such as a full disk, may end a training run."""
-        self._handle.remove()
-        deliver([Message("recording-stopped", f"recording has stopped: {error}")])
+        self._leave()
+        message = Message("recording-stopped", f"recording has stopped: {error}")
+        if self._scalars is not None:
+            self._scalars.say(message)
+        deliver([message])
+
+    def _leave(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        if self._listening:
+            self._listening = False
+            clipping.stop_listening()
 
     def close(self) -> None:
         """Stop, and write the remaining rows. A shared `LogWriter` stays open: close it when all agents are done."""
-        self._handle.remove()
+        self._leave()
         self._hand_over()
+        if self._device:
+            self._hand_over()
+        if self._scalars is not None:
+            self._scalars.close()
         if self._owned:
             self.log.close()
 
@@ -202,32 +456,23 @@ class Recording:
         self.close()
 
 
-def rule_of(optimizer: torch.optim.Optimizer) -> Optimizer:
-    """The rule of a torch optimizer; one that is not plain `torch.optim.SGD` is described by its name alone."""
-    name = type(optimizer).__name__.lower()
-    settings = optimizer.param_groups[0]
-    if type(optimizer) is not torch.optim.SGD:
-        return Optimizer(name if name != "sgd" else "an sgd of its own")
-    alike = all(
-        group.get(key) == settings.get(key)
-        for group in optimizer.param_groups
-        for key in ("lr", "momentum", "dampening", "nesterov", "weight_decay")
+def on_device(parameters: list[torch.Tensor]) -> bool:
+    """Whether all parameters are on one device other than the CPU."""
+    devices = {tensor.device for tensor in parameters}
+    return len(devices) == 1 and devices.pop().type != "cpu"
+
+
+def _flat(responses: list[Any], parameters: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat(
+        [
+            torch.as_tensor(part, dtype=torch.float64).expand(tensor.shape).reshape(-1)
+            for part, tensor in zip(responses, parameters, strict=True)
+        ]
     )
-    if not alike:
-        return Optimizer("sgd of several settings")
-    decay = -settings["weight_decay"] if settings["maximize"] else settings["weight_decay"]
-    if decay < 0 or not 0 <= settings["momentum"] < 1:
-        return Optimizer("sgd with growing weights or momentum")
-    return Optimizer("sgd", settings["momentum"], settings["dampening"], settings["nesterov"], decay)
 
 
-def _copy(tensor: torch.Tensor | None, view: torch.Tensor) -> None:
-    if tensor is None:
-        view.zero_()
-    else:
-        values = tensor.detach()
-        view.copy_(values if values.layout == torch.strided else values.to_dense())
-
-
-def _kind(tensor: torch.Tensor) -> type:
-    return KINDS.get(tensor.dtype, np.float32)
+def _rank() -> int:
+    """The number of this process among those that train together; 0 if it trains alone."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return 0
+    return torch.distributed.get_rank()

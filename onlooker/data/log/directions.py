@@ -1,0 +1,52 @@
+"""The file with a log's directions and origin, y = W(θ − θ₀), beside its shards: `directions-DIGEST.npz`.
+
+It is named by its content, so that any number of writers may write it, and a shard names the file that its points
+belong to.
+"""
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+
+from onlooker.data.projection import Projection
+from onlooker.storage import archive
+from onlooker.storage.atomic import replace_file
+from onlooker.storage.signature import array_parts, digest_of
+
+__all__ = ["load_projection", "save_projection"]
+
+# The only names that are opened: a log may come from a stranger.
+NAME = re.compile(r"directions-[0-9a-f]{16}\.npz")
+# Largest departure of WWᵀ from the identity that is read: float32 leaves 1e-6.
+SKEW = 1e-3
+
+
+def save_projection(folder: Path, projection: Projection) -> str:
+    """Write the file, unless it is there; returns its name."""
+    arrays = [np.asarray(part) for part in (projection.directions, projection.origin, projection.explained)]
+    name = f"directions-{digest_of(array_parts(arrays)).hexdigest()[:16]}.npz"
+    if not (folder / name).exists():
+        content = io.BytesIO()
+        np.savez(content, directions=arrays[0], origin=arrays[1], explained=arrays[2])
+        replace_file(folder / name, content.getvalue())
+    return name
+
+
+def load_projection(log: Path, name: str, dim: int) -> Projection | None:
+    """Read the file of a log, a folder or one of its shards; ``None`` if it is missing."""
+    path = (log if log.is_dir() else log.parent) / name
+    if not NAME.fullmatch(name) or not path.exists():
+        return None
+    try:
+        with archive.opened(path) as arrays:
+            directions, origin, explained = (arrays[part] for part in ("directions", "origin", "explained"))
+    except (archive.BrokenArchiveError, KeyError) as error:
+        raise ValueError(f"{path} has no directions that can be read ({error}); restore it, or record again.") from None
+    fits = directions.ndim == 2 and directions.shape[0] == dim and origin.shape == directions.shape[1:]
+    if not fits or directions.dtype.kind != "f" or origin.dtype.kind != "f" or explained.shape != ():
+        raise ValueError(f"{path} has directions of shape {directions.shape}, but points have {dim} dimensions.")
+    if not np.abs(directions @ directions.T - np.eye(dim)).max() < SKEW or not np.isfinite(origin).all():
+        raise ValueError(f"{path} has directions that are not orthonormal; restore the file, or record again.")
+    return Projection(directions, origin, float(explained))
