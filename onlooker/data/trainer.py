@@ -71,8 +71,8 @@ def trainer_of(text: str) -> Trainer:
         return Trainer()
     try:
         said = json.loads(text)
-        known = {name: said[name] for name in vars(Trainer()) if name in said}
-    except (ValueError, TypeError, RecursionError) as error:
+        known = {name: said[name] for name in vars(Trainer()).keys() & said.keys()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its trainer is not described by JSON ({in_short(error)})") from None
     pieces = known.pop("decay", [])
     kinds = {name: type(value) for name, value in vars(Trainer()).items()}
@@ -83,9 +83,10 @@ def trainer_of(text: str) -> Trainer:
         decay = tuple((int(count), float(rate)) for count, rate in pieces)
     except (TypeError, ValueError, OverflowError):
         raise ValueError("its trainer has a decay of another type") from None
-    if any(count < 1 or not np.isfinite(rate) for count, rate in decay) or min(
-        known.get("accumulation", 1), known.get("parameters", 0) + 1
-    ) < 1:
+    if (
+        any(count < 1 or not np.isfinite(rate) for count, rate in decay)
+        or min(known.get("accumulation", 1), known.get("parameters", 0) + 1) < 1
+    ):
         raise ValueError("its trainer has numbers out of range")
     texts = {name: known[name][:LONGEST] for name in ("algorithm", "surrogate") if name in known}
     return Trainer(**{**known, **texts, "decay": decay})
@@ -139,22 +140,25 @@ def about_trainer(seen: Observations, objective: str = "training") -> list[Messa
         messages += [*_about_surrogate(trainer), *_about_decay(seen, trainer, objective)]
     if "scale" in marks:
         low, high = float(np.nanmin(marks["scale"])), float(np.nanmax(marks["scale"]))
-        text = f"gradients came with a loss scale of {_range(low, high)}, which was divided out: R̂ is in the loss's units."
+        text = (
+            f"gradients came with a loss scale of {_range(low, high)}, which was divided out: R̂ is in the loss's units."
+        )
         messages.append(Message("loss-unscaled", text, {"least": low, "largest": high}))
     if "clip" in marks:
         messages += _about_clipping(marks["clip"], marks.get("limit"))
     if "passes" in marks:
         passes = float(np.nanmedian(marks["passes"]))
         text = (
-            f"each gradient is a sum over {passes:g} backward passes, which was not divided: unless the trainer divides "
-            f"its loss, R̂ is {passes:g} times too high. If it does not, record with accumulation={passes:g}."
+            f"each gradient is a sum over {passes:g} backward passes, which was not divided. If the trainer does not "
+            f"divide its loss, R̂ is {passes:g} times too high: record with accumulation={passes:g}."
         )
         messages.append(Message("gradients-summed", text, {"passes": passes}))
     if trainer is not None and trainer.parameters and seen.projection is None:
-        text = f"points are {seen.dim} directions of {trainer.parameters} parameters, and the file of directions is missing."
-        messages.append(
-            Message("projected", text, {"directions": seen.dim, "dimensions": trainer.parameters})
+        text = (
+            f"points are {seen.dim} directions of {trainer.parameters} parameters, and the file of directions is "
+            "missing: R̂ is R averaged over where learners were in the others."
         )
+        messages.append(Message("projected", text, {"directions": seen.dim, "dimensions": trainer.parameters}))
     return messages
 
 

@@ -15,6 +15,7 @@ __all__ = ["DIRECTIONS", "About", "about_of"]
 
 DIRECTIONS = ("ascent", "descent")
 FORMAT = 1
+UNKNOWN = Trainer()
 # Longest optimizer name that is read: files may come from strangers, and errors quote the name.
 LONGEST_NAME = 100
 
@@ -49,7 +50,7 @@ class About:
     optimizer: Optimizer | None = None
     direction: str = "ascent"
     source: str = ""
-    trainer: Trainer = Trainer()
+    trainer: Trainer = UNKNOWN
     projection: str = ""
 
     @property

@@ -12,10 +12,9 @@ import numpy as np
 
 from onlooker.data.projection import Projection
 from onlooker.storage import archive
-from onlooker.storage.atomic import replace_file
 from onlooker.storage.signature import array_parts, digest_of
 
-__all__ = ["load_projection", "save_projection"]
+__all__ = ["content_of", "load_projection", "name_of"]
 
 # The only names that are opened: a log may come from a stranger.
 NAME = re.compile(r"directions-[0-9a-f]{16}\.npz")
@@ -23,15 +22,17 @@ NAME = re.compile(r"directions-[0-9a-f]{16}\.npz")
 SKEW = 1e-3
 
 
-def save_projection(folder: Path, projection: Projection) -> str:
-    """Write the file, unless it is there; returns its name."""
-    arrays = [np.asarray(part) for part in (projection.directions, projection.origin, projection.explained)]
-    name = f"directions-{digest_of(array_parts(arrays)).hexdigest()[:16]}.npz"
-    if not (folder / name).exists():
-        content = io.BytesIO()
-        np.savez(content, directions=arrays[0], origin=arrays[1], explained=arrays[2])
-        replace_file(folder / name, content.getvalue())
-    return name
+def name_of(projection: Projection) -> str:
+    """The name of its file."""
+    return f"directions-{digest_of(array_parts(_arrays(projection))).hexdigest()[:16]}.npz"
+
+
+def content_of(projection: Projection) -> bytes:
+    """The content of its file."""
+    content = io.BytesIO()
+    directions, origin, explained = _arrays(projection)
+    np.savez(content, directions=directions, origin=origin, explained=explained)
+    return content.getvalue()
 
 
 def load_projection(log: Path, name: str, dim: int) -> Projection | None:
@@ -50,3 +51,7 @@ def load_projection(log: Path, name: str, dim: int) -> Projection | None:
     if not np.abs(directions @ directions.T - np.eye(dim)).max() < SKEW or not np.isfinite(origin).all():
         raise ValueError(f"{path} has directions that are not orthonormal; restore the file, or record again.")
     return Projection(directions, origin, float(explained))
+
+
+def _arrays(projection: Projection) -> list[np.ndarray]:
+    return [np.asarray(part) for part in (projection.directions, projection.origin, projection.explained)]

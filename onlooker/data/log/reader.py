@@ -19,8 +19,8 @@ from onlooker.core.messages import Message
 from onlooker.core.settings import check_positive
 from onlooker.data.log import formats
 from onlooker.data.log.about import DIRECTIONS, About, about_of
-from onlooker.data.log.formats import Rows, UnreadableError
 from onlooker.data.log.directions import load_projection
+from onlooker.data.log.formats import Rows, UnreadableError
 from onlooker.data.marks import joined_marks, of_rows
 from onlooker.data.observations import Observations, observe, usable_rows
 from onlooker.data.optimizer import Optimizer, as_optimizer
@@ -206,15 +206,21 @@ class Log:
             text = f"the log holds {done} observations; {len(observations)} of them, about one in {share}, were read."
             warnings.append(Message("log-thinned", text, {"observations": done, "read": len(observations)}))
         names = np.array(list(codes)) if codes else None
-        if gradients is None:
+        if points is None or gradients is None:
             marks = {}
         elif len(observations) < len(points):
             marks = of_rows(marks, usable_rows(points, gradients))
         along = self.projection
         if along is not None:
             warnings.append(along.warning)
-        known = {"marks": marks, "trainer": self._trainer, "projection": along}
-        return replace(observations, warnings=tuple(warnings), agent_names=names, **known)
+        return replace(
+            observations,
+            warnings=tuple(warnings),
+            agent_names=names,
+            marks=marks,
+            trainer=self._trainer,
+            projection=along,
+        )
 
 
 def shards_in(folder: Path) -> list[Path]:

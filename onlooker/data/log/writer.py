@@ -26,13 +26,13 @@ from onlooker.core.deprecated import renamed
 from onlooker.core.settings import check_positive, check_whole
 from onlooker.data.log import formats
 from onlooker.data.log.about import DIRECTIONS, About
+from onlooker.data.log.directions import content_of, name_of
 from onlooker.data.log.reader import open_log, shards_in
-from onlooker.data.log.directions import save_projection
 from onlooker.data.marks import MARKS
 from onlooker.data.optimizer import Optimizer, as_optimizer
 from onlooker.data.projection import Projection
 from onlooker.data.trainer import Trainer, common
-from onlooker.storage.atomic import hidden_in, publish, sweep
+from onlooker.storage.atomic import hidden_in, publish, replace_file, sweep
 
 __all__ = ["LogWriter", "close_at_exit"]
 
@@ -108,17 +108,12 @@ class LogWriter:
         learning_rate: float | None = None,
         optimizer: Optimizer | None = None,
         source: str = "",
-        trainer: Trainer | None = None,
     ) -> None:
         """Complete the log's description; if learners differ, it keeps only what they have in common."""
         if learning_rate is not None and not 0 < float(learning_rate) < np.inf:
             # A warm-up schedule starts at zero.
             learning_rate = None
         with self._lock:
-            if trainer is not None:
-                known = "trainer" in self._told
-                self.about = replace(self.about, trainer=common(self.about.trainer, trainer) if known else trainer)
-                self._told["trainer"] = trainer
             told: dict[str, Any] = {"learning_rate": learning_rate, "optimizer": optimizer, "source": source}
             for name, value in told.items():
                 before = getattr(self.about, name)
@@ -130,16 +125,27 @@ class LogWriter:
                     unknown: dict[str, Any] = {name: "" if name == "source" else None}
                     self.about = replace(self.about, **unknown)
 
+    def describe_trainer(self, trainer: Trainer) -> None:
+        """Say what the trainer does; if trainers differ, the log knows what they have in common."""
+        with self._lock:
+            said = common(self.about.trainer, trainer) if "trainer" in self._told else trainer
+            self._told["trainer"] = said
+            self.about = replace(self.about, trainer=said)
+
     def along(self, projection: Projection | None) -> None:
         """Store the directions that the points are along; a ValueError if the log has others."""
-        name = "" if projection is None else save_projection(self.folder, projection)
+        name = "" if projection is None else name_of(projection)
         with self._lock:
             if "projection" in self._told and self._told["projection"] != name:
-                raise ValueError("projection is not that of the log's other rows; give the same, or use another folder.")
-            self._told["projection"] = name
-            self.about = replace(self.about, projection=name)
+                raise ValueError(
+                    "projection is not that of the log's other rows; give the same, or use another folder."
+                )
             if shards_in(self.folder) and open_log(self.folder).about.projection != name:
                 raise ValueError(f"{self.folder} has a log along other directions; use another folder.")
+            self._told["projection"] = name
+            self.about = replace(self.about, projection=name)
+            if projection is not None and not (self.folder / name).exists():
+                replace_file(self.folder / name, content_of(projection))
 
     def add(
         self,

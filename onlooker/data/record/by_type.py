@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["record"]
 
 # Options that only one of the two frameworks has.
-TORCH_ONLY = ("parameters", "along", "accumulation", "algorithm", "surrogate", "every_rank", "report_to")
-OPTAX_ONLY = ("rows", "rule", "learning_rate")
+TORCH_ONLY = ("parameters", "along", "accumulation", "averaged", "algorithm", "surrogate", "every_rank", "report_to")
+OPTAX_ONLY = ("rows", "rule", "learning_rate", "weight_decay", "decoupled")
 
 
 @overload
@@ -31,6 +31,7 @@ def record(
     parameters: Any = None,
     along: bool | None = None,
     accumulation: int = 1,
+    averaged: bool = False,
     algorithm: str = "",
     surrogate: str = "",
     every_rank: bool = False,
@@ -48,6 +49,8 @@ def record(
     rows: int | None = None,
     rule: "Optimizer | str | None" = None,
     learning_rate: float | None = None,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
 ) -> "Recorder": ...
 
 
@@ -93,6 +96,8 @@ def record(
         torch: whether to record R's change along the run, one number a step; default: with a projection.
     accumulation : int
         torch: number of backward passes per step, if the trainer adds them up without dividing.
+    averaged : bool
+        torch: whether the trainer divides its loss by the number of backward passes.
     algorithm, surrogate : str
         torch: what is trained, for the log, if it is not simply a loss.
     every_rank : bool
@@ -105,6 +110,8 @@ def record(
         optax: the optimizer's name for the log, such as "sgd" or "adam".
     learning_rate : float
         optax: the learning rate for the log.
+    weight_decay, decoupled : float, bool
+        optax: λ of a decay in the chain, and whether it is beside the step, for the log.
 
     Returns
     -------

@@ -39,6 +39,7 @@ class Trapezoid:
         gradients: Sequence[torch.Tensor],
         half: list[torch.Tensor] | None = None,
         responses: Sequence[Any] | None = None,
+        skipped: Any = None,
     ) -> list[Any]:
         """Go on to a row; returns the values of `ALONG` of the step that led there, numbers or scalars on a device.
 
@@ -50,10 +51,12 @@ class Trapezoid:
             d = ½(a − b) there, if it is known.
         responses
             F′ there, for each tensor.
+        skipped
+            A scalar on a device that is not 0 if there is no such row after all, because its step is skipped.
         """
         marks: list[Any] = [float("nan")] * len(ALONG)
         if self._points:
-            step = torch._foreach_sub(list(points), self._points)
+            step = list(torch._foreach_sub(list(points), self._points))
             between = torch._foreach_add(list(gradients), self._gradients)
             marks[0] = 0.5 * _dot(between, step)
             if self._half is not None:
@@ -61,16 +64,33 @@ class Trapezoid:
                 own = _dot(self._half, step)
                 before = 0.0 if self._step is None else _dot(self._half, self._step)
                 marks[2] = (0.5 * (before + own)) ** 2 + 0.75 * own**2
-            self._step = list(step)
+            if skipped is not None:
+                step = _unless(skipped, self._step, step)
+                points = _unless(skipped, self._points, points)
+                gradients = _unless(skipped, self._gradients, gradients)
+            self._step = step
             torch._foreach_copy_(self._points, list(points))
             torch._foreach_copy_(self._gradients, list(gradients))
         else:
             self._points = [tensor.clone() for tensor in points]
             self._gradients = [tensor.clone() for tensor in gradients]
-        self._half = half
+        correction: Any = float("nan")
         if half is not None and responses is not None:
-            self._correction = 0.5 * sum((factor * part**2).sum() for factor, part in zip(responses, half, strict=True))
+            correction = 0.5 * sum((factor * part**2).sum() for factor, part in zip(responses, half, strict=True))
+            if skipped is not None:
+                half = _unless(skipped, self._half, half)
+                correction = torch.where(skipped > 0, self._correction, correction)
+        self._half, self._correction = half, correction
         return marks
+
+
+def _unless(
+    skipped: torch.Tensor, before: Sequence[torch.Tensor] | None, now: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """What is so now or, where a step is skipped, what was so before."""
+    if before is None:
+        return list(now)
+    return [torch.where(skipped > 0, old, new) for old, new in zip(before, now, strict=True)]
 
 
 def _dot(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> Any:

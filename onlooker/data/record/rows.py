@@ -53,7 +53,7 @@ class HostRows:
         views = self.views[row]
         try:
             points = [tensor.data for tensor in parameters]
-            torch._foreach_copy_(views, points + [tensor.grad.data for tensor in parameters])
+            torch._foreach_copy_(views, points + [tensor.grad.data for tensor in parameters])  # type: ignore[union-attr]
         except (AttributeError, TypeError, RuntimeError):
             # A gradient is missing or sparse.
             gradients = [tensor.grad for tensor in parameters]
@@ -106,9 +106,7 @@ class DeviceRows:
         for number, parts in enumerate((points, gradients)):
             if self._axes is None:
                 views = self._block[number, row].split(self._sizes)
-                torch._foreach_copy_(
-                    [view.view_as(part) for view, part in zip(views, parts, strict=True)], list(parts)
-                )
+                torch._foreach_copy_([view.view_as(part) for view, part in zip(views, parts, strict=True)], list(parts))
                 continue
             kind = self._block.dtype
             along = -self._start if number == 0 else torch.zeros_like(self._start)

@@ -32,8 +32,7 @@ def rule_of(optimizer: torch.optim.Optimizer) -> Optimizer:
     )
     if not alike:
         return Optimizer("sgd of several settings")
-    decay = _signed_decay(settings)
-    if decay < 0 or not 0 <= settings["momentum"] < 1:
+    if (decay := _number(settings["weight_decay"])) < 0 or not 0 <= settings["momentum"] < 1:
         return Optimizer("sgd with growing weights or momentum")
     return Optimizer("sgd", settings["momentum"], settings["dampening"], settings["nesterov"], decay)
 
@@ -54,7 +53,8 @@ def decay_of(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -
     groups = group_of(optimizer)
     pieces: list[tuple[int, float]] = []
     for tensor in parameters:
-        decay = _signed_decay(groups[id(tensor)])
+        # Also with maximize=True, torch adds λθ to what is minimised.
+        decay = _number(groups[id(tensor)].get("weight_decay") or 0.0)
         if pieces and pieces[-1][1] == decay:
             pieces[-1] = pieces[-1][0] + tensor.numel(), decay
         else:
@@ -105,11 +105,6 @@ def response(optimizer: torch.optim.Optimizer, tensor: torch.Tensor, group: dict
         through = mean / shrunk[0] * (1 - two) * gradient / shrunk[1] / (root + 1e-30) / (root + group["eps"]) ** 2
         return rate * (direct - through)
     return float("nan")
-
-
-def _signed_decay(group: dict[str, Any]) -> float:
-    decay = _number(group.get("weight_decay") or 0.0)
-    return -decay if group.get("maximize") and decay else decay
 
 
 def _number(value: Any) -> float:
