@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Clipped", "clipped", "forget", "listen", "stop_listening"]
+__all__ = ["Clipped", "anything", "clipped", "forget", "listen", "stop_listening"]
 
 # What torch adds to the length before it divides.
 ADDED = 1e-6
@@ -64,6 +64,11 @@ def stop_listening() -> None:
                 setattr(home, name, original)
         _originals.clear()
         _noted.clear()
+
+
+def anything() -> bool:
+    """Whether anything is noted."""
+    return bool(_noted)
 
 
 def clipped(tensor: torch.Tensor) -> Clipped | None:

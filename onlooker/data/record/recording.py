@@ -27,6 +27,8 @@ __all__ = ["Recording"]
 
 # Rows are passed to the log TOGETHER, fewer if they have more than NUMBERS values (512 KiB of float32).
 TOGETHER, NUMBERS = 64, 1 << 17
+# Number of steps after which backward passes are no longer counted, if there has been one per step.
+COUNTED = 100
 # Numbers beside every row.
 USUAL = ("learning_rate", "loss", "scale", "clip", "limit", "passes")
 
@@ -106,10 +108,10 @@ class Recording:
             parameters=0 if projection is None else size,
         )
         self._scalars = scalars_for(report_to, self.log.folder, agent)
-        self._passes, self._averaged = 0, averaged
+        self._passes, self._averaged, self._never_more = 0, averaged, True
         counted = next((tensor for tensor in self.parameters if tensor.requires_grad), None)
         self._handles = [optimizer.register_step_pre_hook(self._before_step)]
-        if counted is not None:
+        if counted is not None and not averaged:
             self._handles.append(counted.register_hook(lambda _: self._count_pass(counted)))
         clipping.listen()
         self._listening = True
@@ -146,6 +148,9 @@ class Recording:
 
     def _count_pass(self, tensor: torch.Tensor) -> None:
         self._passes = 1 if tensor.grad is None else self._passes + 1
+        if self._steps + self._count > COUNTED and self._passes == 1 and self._never_more:
+            self._handles.pop().remove()
+        self._never_more = self._never_more and self._passes == 1
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> Any:
         # The first argument is the optimizer itself.
@@ -176,7 +181,6 @@ class Recording:
 
         return recorded
 
-    @torch.no_grad()
     def _write(self) -> None:
         try:
             if [tensor.shape for tensor in self.parameters] != self._shapes:
@@ -192,7 +196,8 @@ class Recording:
             self._stop(error)
         finally:
             self._passes, self._loss, self._half = 0, float("nan"), None
-            clipping.forget(self.parameters)
+            if clipping.anything():
+                clipping.forget(self.parameters)
 
     def _describe(self) -> None:
         """Describe the log at the first step: a scheduler that sets initial_lr may be made after the recording."""
@@ -218,8 +223,7 @@ class Recording:
         passes = 1.0 if self._averaged else (self._passes or 1) / self._trainer.accumulation
         factor = self._trainer.accumulation * scale * (clip or 1.0)
         numbers = [rate_of(self._optimizer), float(self._loss), scale, clip, limit, passes]
-        if self._tensors != (count := sum(len(group["params"]) for group in self._optimizer.param_groups)):
-            self._say_added(count)
+        self._look_for_more()
         if self._direct and self.log.fill(
             *self._first, self._sign / factor, self.agent, self._steps, dict(zip(self._known, numbers, strict=True))
         ):
@@ -236,6 +240,7 @@ class Recording:
         if self._count == self._room:
             self._hand_over()
 
+    @torch.no_grad()
     def _write_on_device(self, scale: Any, skipped: Any) -> None:
         gradients = copied(self.parameters)
         clip, limit = self._clip(gradients)
@@ -243,6 +248,7 @@ class Recording:
         whole = whole * (1.0 if isinstance(clip, float) and not clip else clip)
         gradients = [part * (sign / whole) for part, sign in zip(gradients, self._signs, strict=True)]
         points = [tensor.data for tensor in self.parameters]
+        self._look_for_more()
         self._rows.write(self._count, points, gradients)
         passes = 1.0 if self._averaged else (self._passes or 1) / self._trainer.accumulation
         numbers = [rate_of(self._optimizer), self._loss, 1.0 if scale is None else scale, clip, limit, passes]
@@ -255,6 +261,8 @@ class Recording:
 
     def _clip(self, gradients: list[torch.Tensor]) -> tuple[Any, float]:
         """By what all gradients were multiplied, and the limit; if only some were, that is undone here."""
+        if not clipping.anything():
+            return 1.0, float("nan")
         notes = [clipping.clipped(tensor) for tensor in self.parameters]
         first = notes[0]
         if all(note is first for note in notes):
@@ -268,6 +276,7 @@ class Recording:
         # Undone already: the row only says that there was something.
         return 1.0, known[0].limit
 
+    @torch.no_grad()
     def _along(
         self, points: list[torch.Tensor], gradients: list[torch.Tensor], scale: Any, skipped: Any = None
     ) -> list[Any]:
@@ -291,9 +300,14 @@ class Recording:
             half = torch._foreach_sub([part.to(g.dtype) for part, g in zip(parts, gradients, strict=True)], gradients)
         return self._trapezoid.to(points, gradients, None if half is None else list(half), responses, skipped)
 
-    def _say_added(self, count: int) -> None:
+    def _look_for_more(self) -> None:
+        """Say so once if the optimizer was given more parameters."""
+        groups = self._optimizer.param_groups
+        count = len(groups[0]["params"])
+        if len(groups) > 1:
+            count = sum(len(group["params"]) for group in groups)
         more, self._tensors = count - self._tensors, count
-        if not self._chosen and not self._added:
+        if more and not self._chosen and not self._added:
             self._added = True
             text = f"{more} tensors were added to the optimizer after recording began, and are not recorded."
             deliver([Message("parameters-added", text, {"tensors": more})])

@@ -44,6 +44,8 @@ def group_of(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
 
 def rate_of(optimizer: torch.optim.Optimizer) -> float:
     """The learning rate now; nan if groups have several, or if it is on a device."""
+    if len(optimizer.param_groups) == 1:
+        return _number(optimizer.param_groups[0].get("lr"))
     rates = {_number(group.get("lr")) for group in optimizer.param_groups}
     return rates.pop() if len(rates) == 1 else float("nan")
 
@@ -108,6 +110,8 @@ def response(optimizer: torch.optim.Optimizer, tensor: torch.Tensor, group: dict
 
 
 def _number(value: Any) -> float:
+    if type(value) is float:
+        return value
     if value is None or (isinstance(value, torch.Tensor) and value.device.type != "cpu"):
         return float("nan")
     return float(value)
