@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onlooker.core import policies as policies
     from onlooker.core.messages import Message, OnlookerWarning
     from onlooker.data import projection as projection
+    from onlooker.data.along import along
     from onlooker.data.log.reader import open_log, read_log
     from onlooker.data.log.writer import LogWriter
     from onlooker.data.observations import Observations, observe
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from onlooker.engine.run import Chains, run
     from onlooker.fit import memory as memory
     from onlooker.live.observer import Observer
+    from onlooker.reconstruction.landscape import landscape
     from onlooker.reconstruction.reconstruct import reconstruct
     from onlooker.reconstruction.result import Reconstruction
     from onlooker.reconstruction.store import load
@@ -44,6 +46,8 @@ __all__ = [
     "OnlookerWarning",
     "Optimizer",
     "Reconstruction",
+    "along",
+    "landscape",
     "load",
     "observe",
     "open_log",
@@ -68,6 +72,8 @@ _HOME = {
     "OnlookerWarning": "core.messages",
     "Optimizer": "data.optimizer",
     "Reconstruction": "reconstruction.result",
+    "along": "data.along",
+    "landscape": "reconstruction.landscape",
     "load": "reconstruction.store",
     "observe": "data.observations",
     "open_log": "data.log.reader",

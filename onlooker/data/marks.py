@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["ALONG", "MARKS", "joined_marks", "of_rows", "telling"]
+__all__ = ["ALONG", "HIDDEN", "MARKS", "joined_marks", "of_rows", "telling"]
 
 # Each mark, and its value in rows about which it says nothing.
 MARKS: Mapping[str, float] = {
@@ -27,7 +27,11 @@ MARKS: Mapping[str, float] = {
     "correction": np.nan,
     "variance": np.nan,
     "halves": np.nan,
+    # Of points along directions (`onlooker.data.record.hidden`): h·g and |h|, h what the directions hide.
+    "across": np.nan,
+    "distance": np.nan,
 }
+HIDDEN = ("across", "distance")
 ALONG = ("gain", "correction", "variance", "halves")
 
 

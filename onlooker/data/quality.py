@@ -62,7 +62,8 @@ def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, lis
     if not np.ptp(seen.gradients, axis=0).any():
         text = "gradients are all equal: as far as was seen the reward is a plane without a maximum."
         warnings.append(Message("gradients-equal", text))
-    else:
+    elif not (seen.trainer is not None and seen.trainer.recorded):
+        # The sign of what a recorder reads is known; a learner with momentum may well move against it.
         warnings += _warn_about_sign(seen, closed)
     needed = seen.dim * (seen.dim + 3) // 2
     if seen.agents is not None and len(np.unique(seen.agents)) < needed:

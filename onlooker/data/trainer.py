@@ -42,6 +42,8 @@ class Trainer:
         Number of backward passes per step, by which gradients were divided.
     parameters
         Number of parameters that the points are directions of; 0 if points are the parameters.
+    recorded
+        Whether a recorder read the gradients, so that their sign is known.
     """
 
     algorithm: str = ""
@@ -50,6 +52,7 @@ class Trainer:
     decoupled: bool = False
     accumulation: int = 1
     parameters: int = 0
+    recorded: bool = False
 
     @property
     def decays(self) -> bool:

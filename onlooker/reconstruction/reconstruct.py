@@ -142,11 +142,11 @@ def reconstruct(
         )
     if len(seen) < FEWEST:
         raise ValueError(f"points has {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
-    told = about_trainer(seen, objective)
+    told, recorded = about_trainer(seen, objective), seen
     seen = climbed(replace(seen, warnings=(*seen.warnings, *told)), objective)
     options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
     with undelivered():
-        result = _reconstructed(seen, method, options)
+        result = replace(_reconstructed(seen, method, options), projection=seen.projection, _rows=recorded)
         warnings = result.warnings if strict else result.found.warnings
     deliver(warnings, strict=strict)
     return result

@@ -6,6 +6,7 @@ imported by name before the first recording is not noted; rows that were clipped
 """
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -35,7 +36,8 @@ class Clipped(NamedTuple):
     limit: float
 
 
-_noted: dict[int, Clipped] = {}
+# By the id of the tensor, which another may have once the tensor is gone.
+_noted: dict[int, tuple[weakref.ref, Clipped]] = {}
 _originals: dict[tuple[Any, str], Callable] = {}
 _listeners = 0
 
@@ -73,7 +75,8 @@ def anything() -> bool:
 
 def clipped(tensor: torch.Tensor) -> Clipped | None:
     """What was noted of a tensor since it was forgotten."""
-    return _noted.get(id(tensor))
+    reference, one = _noted.get(id(tensor), (None, None))
+    return one if reference is not None and reference() is tensor else None
 
 
 def forget(tensors: Iterable[torch.Tensor]) -> None:
@@ -96,7 +99,7 @@ def _by_norm(original: Callable) -> Callable:
         else:
             factor = torch.clamp(float(max_norm) / (norm + ADDED), max=1.0)
         one = Clipped(factor, float(max_norm))
-        _noted.update((id(tensor), one) for tensor in tensors)
+        _noted.update((id(tensor), (weakref.ref(tensor), one)) for tensor in tensors)
         return norm
 
     return clip_grad_norm_
@@ -108,7 +111,7 @@ def _by_value(original: Callable) -> Callable:
         tensors = _listed(parameters)
         for tensor in tensors:
             reached = tensor.grad is not None and bool((tensor.grad.abs() > float(clip_value)).any())
-            _noted[id(tensor)] = Clipped(0.0 if reached else 1.0, float(clip_value))
+            _noted[id(tensor)] = weakref.ref(tensor), Clipped(0.0 if reached else 1.0, float(clip_value))
         return original(tensors, clip_value, *args, **kwargs)
 
     return clip_grad_value_

@@ -14,11 +14,12 @@ import torch
 from onlooker.core.messages import Message, deliver
 from onlooker.core.settings import check_whole
 from onlooker.data.log.writer import LogWriter, close_at_exit
-from onlooker.data.marks import ALONG
+from onlooker.data.marks import ALONG, HIDDEN
 from onlooker.data.projection import Projection
 from onlooker.data.record import clipping
 from onlooker.data.record.halves import Trapezoid
-from onlooker.data.record.rows import DeviceRows, HostRows, Sent, copied
+from onlooker.data.record.hidden import Hidden
+from onlooker.data.record.rows import DeviceRows, HostRows, Sent, copied, flat_responses, on_device
 from onlooker.data.record.rules import decay_of, group_of, rate_of, reject_sharded, response, rule_of
 from onlooker.data.record.scalars import scalars_for
 from onlooker.data.trainer import Trainer
@@ -76,7 +77,8 @@ class Recording:
         self._trapezoid = (
             Trapezoid() if (projection is not None and not self._device if along is None else along) else None
         )
-        self._known = (*USUAL, *ALONG) if self._trapezoid is not None else USUAL
+        self._known = USUAL if self._trapezoid is None else (*USUAL, *ALONG, *(HIDDEN if projection else ()))
+        self._hidden: Hidden | None = None
         self._owned = not isinstance(log, LogWriter)
         self.log = LogWriter(log) if self._owned else log
         self.log.check_dimension(dim)
@@ -106,6 +108,7 @@ class Recording:
             trainer,
             **{name: getattr(decay_of(optimizer, self.parameters), name) for name in ("decay", "decoupled")},
             parameters=0 if projection is None else size,
+            recorded=True,
         )
         self._scalars = scalars_for(report_to, self.log.folder, agent)
         self._passes, self._averaged, self._never_more = 0, averaged, True
@@ -295,10 +298,14 @@ class Recording:
                 for tensor in self.parameters
             ]
             if len(points) == 1:
-                responses = [_flat(responses, self.parameters)]
+                responses = [flat_responses(responses, self.parameters)]
                 parts = [torch.cat([part.reshape(-1) for part in parts]).to(gradients[0].dtype)]
             half = torch._foreach_sub([part.to(g.dtype) for part, g in zip(parts, gradients, strict=True)], gradients)
-        return self._trapezoid.to(points, gradients, None if half is None else list(half), responses, skipped)
+        if self.projection is not None and self._hidden is None:
+            self._hidden = Hidden(self.projection, points)
+        hidden = [] if self._hidden is None else self._hidden.of(points, gradients)
+        marks = self._trapezoid.to(points, gradients, None if half is None else list(half), responses, skipped)
+        return [*marks, *hidden]
 
     def _look_for_more(self) -> None:
         """Say so once if the optimizer was given more parameters."""
@@ -398,18 +405,3 @@ class Recording:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def on_device(parameters: list[torch.Tensor]) -> bool:
-    """Whether all parameters are on one device other than the CPU."""
-    devices = {tensor.device for tensor in parameters}
-    return len(devices) == 1 and devices.pop().type != "cpu"
-
-
-def _flat(responses: list[Any], parameters: list[torch.Tensor]) -> torch.Tensor:
-    return torch.cat(
-        [
-            torch.as_tensor(part, dtype=torch.float64).expand(tensor.shape).reshape(-1)
-            for part, tensor in zip(responses, parameters, strict=True)
-        ]
-    )

@@ -12,7 +12,7 @@ import torch
 
 from onlooker.data.projection import Projection
 
-__all__ = ["DeviceRows", "HostRows", "copied", "kind_of"]
+__all__ = ["DeviceRows", "HostRows", "copied", "flat_responses", "kind_of", "on_device"]
 
 # Types that are recorded as they are; others become float32.
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
@@ -169,3 +169,19 @@ def _copy(tensor: torch.Tensor | None, view: torch.Tensor) -> None:
     else:
         values = tensor.detach()
         view.copy_(values if values.layout == torch.strided else values.to_dense())
+
+
+def on_device(parameters: list[torch.Tensor]) -> bool:
+    """Whether all parameters are on one device other than the CPU."""
+    devices = {tensor.device for tensor in parameters}
+    return len(devices) == 1 and devices.pop().type != "cpu"
+
+
+def flat_responses(responses: list[Any], parameters: list[torch.Tensor]) -> torch.Tensor:
+    """Responses, numbers or tensors, as one flat tensor."""
+    return torch.cat(
+        [
+            torch.as_tensor(part, dtype=torch.float64).expand(tensor.shape).reshape(-1)
+            for part, tensor in zip(responses, parameters, strict=True)
+        ]
+    )
