@@ -10,7 +10,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-import numpy as np
 import typer
 
 from onlooker._version import __version__
@@ -27,8 +26,6 @@ __all__ = ["app", "main"]
 EXAMPLES = ("bayes", "posterior", "logistic", "cmdp", "tracking")
 # Largest number of coordinates that are printed.
 MOST_SHOWN = 8
-# Largest number of points that principal components are computed from.
-MOST_TRAJECTORY = 20_000
 
 app = typer.Typer(
     add_completion=False,
@@ -275,9 +272,9 @@ def _read(
 ) -> "tuple[Log, Observations]":
     """Read a log; options of the command line take precedence over what the log says."""
     from onlooker.core.terminal import progress
+    from onlooker.data.components import of_all
     from onlooker.data.log.reader import open_log
     from onlooker.data.optimizer import as_optimizer
-    from onlooker.data.projection import principal_components
 
     if components is not None:
         check_whole(components=components)
@@ -296,8 +293,7 @@ def _read(
     with progress("reading", opened.row_count() or None, None) as report:
         seen = opened.read(report)
     if components is not None:
-        sample = seen.points[np.linspace(0, len(seen) - 1, min(len(seen), MOST_TRAJECTORY)).astype(int)]
-        projection = principal_components(sample, components)
+        projection = of_all(seen.points, components)
         print(f"{components} components explain {projection.explained:.0%} of the points' variance", file=sys.stderr)
         seen = projection(seen)
     return opened, seen

@@ -30,6 +30,7 @@ CODES: Mapping[str, bool] = {
     "sign-mixed": True,
     "sign-doubtful": True,
     "agents-few": True,
+    "rows-dependent": True,
     "gradients-clipped": True,
     "loss-scaled": True,
     "decay-added": False,

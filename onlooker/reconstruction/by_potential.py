@@ -12,6 +12,7 @@ from onlooker.fit.potential import Potential, fit
 from onlooker.reconstruction.draws import Draws, Findings, Law
 from onlooker.reconstruction.options import Options, some_of
 from onlooker.reconstruction.result import Reconstruction
+from onlooker.reconstruction.usable import about_rows, independent_rows
 
 __all__ = ["by_potential", "from_potential"]
 
@@ -38,6 +39,7 @@ def from_potential(
     sample = seen.points[np.random.default_rng(options.seed).integers(0, len(seen), LOOKED_AT)]
     low, high = np.quantile(potential.value(sample), [0.05, 0.95])
     span = float(high - low)
+    independent = independent_rows(seen)
     assumptions = examined(seen.points, seen.gradients, seen.agents, potential, options.seed)
     diagnostics = {
         "observations": len(seen),
@@ -46,6 +48,7 @@ def from_potential(
         "held_out_error": potential.held_out_error,
         "quadratic_error": potential.quadratic_error,
         "reward_span": span,
+        "independent_rows": independent,
         **assumptions.numbers,
         "fit_seconds": fit_seconds,
         **potential.settings,
@@ -59,6 +62,7 @@ def from_potential(
             diagnostics,
             [
                 *warnings,
+                *about_rows(seen, independent),
                 *potential.warnings,
                 *about_assumptions(assumptions),
                 *_about_errors(potential, sample),

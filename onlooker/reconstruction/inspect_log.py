@@ -17,16 +17,14 @@ from onlooker.data.trainer import about_trainer, climbed
 from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.expected import fit_expected
 from onlooker.fit.jumps.record import given_row, jumps_in
-from onlooker.fit.jumps.statistic import correlation_times
 from onlooker.fit.potential import kind_for
 from onlooker.reconstruction.reconstruct import FEWEST
+from onlooker.reconstruction.usable import about_rows, independent_rows
 
 __all__ = ["Inspection", "inspect_log"]
 
 # Number of consecutive rows for the small fit, which bounds its time.
 ROWS = 1 << 13
-# Independent rows per coefficient of a quadratic below which a fit has little chance.
-FEWEST_PER_COEFFICIENT = 2.0
 
 
 @dataclass(frozen=True)
@@ -91,33 +89,20 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
     _, residuals = fit_expected(points, gradients)
     variance, noise = gradients.var(axis=0), (residuals**2).mean(axis=0)
     explained = float(1 - noise.sum() / max(variance.sum(), 1e-300))
-    independent = len(checked) * _independent_share(checked)
+    independent = independent_rows(checked)
+    few = about_rows(checked, independent)
     numbers |= {
         "gradient_size": np.sqrt((gradients**2).mean(axis=0)).tolist(),
         "noise": np.sqrt(noise).tolist(),
         "explained": explained,
         "independent_rows": independent,
     }
-    return Inspection(*_verdict(checked, explained, independent), numbers, occupancy, warnings)
+    return Inspection(*_verdict(checked, explained, few), numbers, occupancy, [*warnings, *few])
 
 
-def _independent_share(seen: Observations) -> float:
-    """Number of independent rows that a row is worth: rows of one agent are correlated, in whatever order they came."""
-    if seen.agents is not None and len(np.unique(seen.agents)) > 1:
-        order = np.argsort(seen.agents, kind="stable")[: 1 << 16]
-        return 1 / correlation_times(seen.points[order].astype(float))[0]
-    return 1 / correlation_times(seen.points[: 1 << 16].astype(float))[0]
-
-
-def _verdict(seen: Observations, explained: float, independent: float) -> tuple[bool, str, str]:
-    coefficients = seen.dim * (seen.dim + 3) // 2
-    if independent < FEWEST_PER_COEFFICIENT * coefficients:
-        return (
-            False,
-            "potential",
-            f"the rows are worth about {independent:.0f} independent ones and a quadratic in {seen.dim} dimensions has "
-            f"{coefficients} coefficients: watch more learners, or use fewer coordinates",
-        )
+def _verdict(seen: Observations, explained: float, few: list[Message]) -> tuple[bool, str, str]:
+    if few:
+        return False, "potential", str(few[0]).rstrip(".")
     kind = kind_for(seen.dim)
     reason = f"no density is needed, and it has error bars; in {seen.dim} dimensions R̂ is a sum of {kind.basis}"
     if kind.limited:
