@@ -13,12 +13,12 @@ import numpy as np
 from onlooker.core.settings import check_whole
 from onlooker.data.projection import Projection
 
-__all__ = ["Components", "of_all"]
+__all__ = ["BATCH", "Components", "of_all"]
 
 # Number of directions kept beside those that are asked for: what a later batch may bring forward.
 SPARE = 16
 # Rows that are added at once.
-BATCH = 256
+BATCH = 250
 # Smallest share of the largest singular value that is a direction and not rounding.
 FLAT = 1e-6
 

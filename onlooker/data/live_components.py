@@ -7,7 +7,7 @@ again. The numbers of rows do not depend on the batches in which rows come, so a
 
 import numpy as np
 
-from onlooker.data.components import Components
+from onlooker.data.components import BATCH, Components
 from onlooker.data.projection import Projection
 
 __all__ = ["FIRST", "LiveComponents"]
@@ -30,19 +30,21 @@ class LiveComponents:
 
     def __init__(self, count: int) -> None:
         self._components = Components(count)
+        self._waiting = np.zeros((0, 0))
         self._due = FIRST
         self.rows = 0
         self.projection: Projection | None = None
 
     def add(self, points: np.ndarray) -> bool:
         """Add rows (n, many), all finite; returns whether other components are in use since."""
+        self.rows += len(points)
+        self._waiting = np.concatenate([self._waiting.reshape(-1, points.shape[1]), points])
         renewed = False
-        while len(points):
-            some = points[: self._due - self.rows]
-            points = points[len(some) :]
-            self._components.add(some)
-            self.rows += len(some)
-            if self.rows == self._due:
+        # In whole blocks, so that the last bits do not depend on the batches either.
+        while len(self._waiting) >= BATCH:
+            self._components.add(self._waiting[:BATCH])
+            self._waiting = self._waiting[BATCH:]
+            if self._components.rows == self._due:
                 self._due *= 2
                 renewed |= self._look()
         return renewed
