@@ -249,10 +249,13 @@ class Recording:
         clip, limit = self._clip(gradients)
         whole: Any = self._trainer.accumulation if scale is None else scale * self._trainer.accumulation
         whole = whole * (1.0 if isinstance(clip, float) and not clip else clip)
-        gradients = [part * (sign / whole) for part, sign in zip(gradients, self._signs, strict=True)]
         points = [tensor.data for tensor in self.parameters]
         self._look_for_more()
-        self._rows.write(self._count, points, gradients)
+        factor: Any = self._signs[0] / whole
+        if self._trapezoid is not None or len(set(self._signs)) > 1:
+            gradients = [part * (sign / whole) for part, sign in zip(gradients, self._signs, strict=True)]
+            factor = 1.0
+        self._rows.write(self._count, points, gradients, factor)
         passes = 1.0 if self._averaged else (self._passes or 1) / self._trainer.accumulation
         numbers = [rate_of(self._optimizer), self._loss, 1.0 if scale is None else scale, clip, limit, passes]
         if self._trapezoid is not None:

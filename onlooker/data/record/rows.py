@@ -11,9 +11,12 @@ import numpy as np
 import torch
 
 from onlooker.data.projection import Projection
+from onlooker.data.record.projecting import Projector
 
 __all__ = ["DeviceRows", "HostRows", "copied", "flat_responses", "kind_of", "on_device"]
 
+# Stands for a number that is on the device; no number beside a row is so large.
+ON_DEVICE = -1e300
 # Types that are recorded as they are; others become float32.
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -86,10 +89,12 @@ class DeviceRows:
         self._sizes = sizes
         self._block = torch.zeros((2, room, dim), dtype=kind, device=self.device)
         self._beside = torch.zeros((room, numbers), dtype=torch.float64, device=self.device)
-        self._axes: list[torch.Tensor] | None = None
+        # Numbers that the host knows, and ON_DEVICE where the device does.
+        self._plain = np.zeros((room, numbers))
+        self._projector: Projector | None = None
         if projection is not None:
-            axes = torch.as_tensor(projection.directions, dtype=kind)
-            self._axes = [part.contiguous().to(self.device) for part in axes.split(sizes, dim=1)]
+            axes = torch.as_tensor(projection.directions, dtype=kind).contiguous().to(self.device)
+            self._projector = Projector(axes, sizes)
             self._start = torch.as_tensor(projection.along_origin, dtype=kind, device=self.device)
         # Two blocks in page-locked memory, so that one can be read while the other is written.
         pinned = self.device.type == "cuda"
@@ -101,28 +106,29 @@ class DeviceRows:
         ]
         self._turn = 0
 
-    def write(self, row: int, points: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
-        """Gather, or project, a row; the gradients are final."""
+    def write(
+        self, row: int, points: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], factor: Any = 1.0
+    ) -> None:
+        """Gather, or project, a row; the gradients are final but for a factor."""
+        if self._projector is not None:
+            along, slope = self._projector.of(points, gradients)
+            torch.sub(along, self._start, out=self._block[0, row])
+            torch.mul(slope, factor, out=self._block[1, row])
+            return
         for number, parts in enumerate((points, gradients)):
-            if self._axes is None:
-                views = self._block[number, row].split(self._sizes)
-                torch._foreach_copy_([view.view_as(part) for view, part in zip(views, parts, strict=True)], list(parts))
-                continue
-            kind = self._block.dtype
-            along = -self._start if number == 0 else torch.zeros_like(self._start)
-            for axes, part in zip(self._axes, parts, strict=True):
-                along = torch.addmv(along, axes, part.reshape(-1).to(kind))
-            self._block[number, row] = along
+            views = self._block[number, row].split(self._sizes)
+            torch._foreach_copy_([view.view_as(part) for view, part in zip(views, parts, strict=True)], list(parts))
+        if isinstance(factor, torch.Tensor) or factor != 1:
+            self._block[1, row] *= factor
 
     def beside(self, row: int, values: Sequence[Any]) -> None:
         """Write the numbers beside a row: numbers of Python, or scalars on the device."""
-        plain = [value if isinstance(value, float | int) else 0.0 for value in values]
-        self._beside[row] = torch.tensor(plain, dtype=torch.float64, pin_memory=self.device.type == "cuda").to(
-            self.device, non_blocking=True
-        )
         for number, value in enumerate(values):
             if isinstance(value, torch.Tensor):
                 self._beside[row, number] = value.to(self.device)
+                self._plain[row, number] = ON_DEVICE
+            else:
+                self._plain[row, number] = value
 
     def send(self, count: int) -> "Sent":
         """Begin to copy the first rows to memory."""
@@ -134,21 +140,21 @@ class DeviceRows:
         if self.device.type == "cuda":
             event = torch.cuda.Event()
             event.record()
-        return Sent(block[:, :count], beside[:count], event)
+        return Sent(block[:, :count], beside[:count], self._plain[:count].copy(), event)
 
 
 class Sent:
     """A block on its way."""
 
-    def __init__(self, block: torch.Tensor, beside: torch.Tensor, event: Any) -> None:
-        self._block, self._beside, self._event = block, beside, event
+    def __init__(self, block: torch.Tensor, beside: torch.Tensor, plain: np.ndarray, event: Any) -> None:
+        self._block, self._beside, self._plain, self._event = block, beside, plain, event
 
     def arrived(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Points, gradients and the numbers beside them, as soon as they are there."""
         if self._event is not None:
             self._event.synchronize()
         points, gradients = self._block.numpy().copy()
-        return points, gradients, self._beside.numpy().copy()
+        return points, gradients, np.where(self._plain == ON_DEVICE, self._beside.numpy(), self._plain)
 
 
 def copied(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
