@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo watch test test-slow test-browser test-cluster mutations screenshots docs lint format bench promises examples figures clean
+.PHONY: demo watch test test-cluster test-trainers test-slow test-browser mutations screenshots docs lint format bench promises examples figures clean
 
 $(VENV)/core: pyproject.toml
 	@echo "setting up $(VENV): a minute or two"
@@ -51,6 +51,13 @@ watch: $(VENV)/page         ## the live page with simulated learners, until Ctrl
 test: $(VENV)/tools         ## the tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	@echo "make test-browser tests the page in a browser."
+
+$(VENV)/trainers: $(VENV)/tools
+	$(PIP) -c constraints-test.txt -e '.[trainers]'
+	touch $@
+
+test-trainers: $(VENV)/trainers  ## record each trainer: stable-baselines3, Lightning, transformers, Accelerate
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m trainers
 
 test-browser: $(VENV)/browser  ## test the page and the report in a real Chromium, installed from Debian
 	command -v chromium > /dev/null
