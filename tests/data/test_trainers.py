@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import onlooker
-from benchmarks.trainers import SETTINGS, measured, train
 from onlooker.data.log.about import about_of
 from onlooker.data.projection import onto
 from onlooker.data.record.rows import DeviceRows
 from onlooker.data.trainer import Trainer, about_trainer, climbed, common, trainer_of
+from tests.support.trainer_settings import SETTINGS, measured, train
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 # These take the longest.
@@ -201,6 +201,27 @@ def test_a_log_keeps_its_directions(tmp_path):
     seen = onlooker.read_log(tmp_path)
     assert seen.projection is None
     assert "the file of directions is missing" in str(about_trainer(seen)[0])
+
+
+def test_optax_chains_are_recorded_before_they_clip_and_decay(tmp_path):
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    chain = optax.chain(optax.clip_by_global_norm(0.5), optax.add_decayed_weights(0.1), optax.sgd(0.1))
+    recorder = onlooker.record(chain, tmp_path, agent=0, rule="sgd", learning_rate=0.1, weight_decay=0.1)
+    point = jnp.array([3.0, -1.0])
+    state, true = recorder.optimizer.init(point), []
+    for _ in range(8):
+        gradient = 2 * point
+        true.append(-np.asarray(gradient))
+        updates, state = recorder.optimizer.update(gradient, state, point)
+        point = jax.tree.map(lambda one, other: one + other, point, updates)
+    recorder.close(state)
+    seen = onlooker.read_log(tmp_path)
+    assert np.array_equal(seen.gradients, true)
+    assert [message.code for message in about_trainer(seen)] == ["decay-added"]
+    assert climbed(seen).gradients == pytest.approx(seen.gradients - 0.1 * seen.points)
 
 
 @pytest.mark.trainers
