@@ -124,7 +124,7 @@ def test_parameters_that_no_process_has_are_rejected(tmp_path):
 def test_what_learners_climb_is_the_loss_with_its_decay(tmp_path):
     """R = −½|θ − c|² with λ = .5: learners climb R − ¼|θ|², highest at c/1.5, and R alone is highest at c."""
     generator = torch.Generator().manual_seed(0)
-    centre = torch.tensor([1.5, -0.75])
+    centre = torch.tensor([1.5, 0.5])
     with onlooker.LogWriter(tmp_path) as log:
         for agent in range(30):
             point = (2 * torch.randn(2, generator=generator)).requires_grad_()

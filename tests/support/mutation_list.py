@@ -1307,7 +1307,7 @@ MUTATIONS = (
         "onlooker/data/record/recording.py",
         "elif skipped is None or not float(skipped):",
         "else:",
-        ("data/test_trainers.py::test_gradients_are_recorded_as_the_loss_has_them[GradScaler, SGD fused]",),
+        ("data/test_trainers.py::test_rows_on_a_device_are_those_in_memory",),
     ),
     Mutation(
         "the decay of what learners climb has the wrong sign",
