@@ -150,6 +150,28 @@ def test_what_learners_climb_is_the_loss_with_its_decay(tmp_path):
     assert np.diff(live.reward(ends))[0] == pytest.approx(0.375, abs=0.05)
 
 
+def test_what_the_log_knows_is_said_by_inspect_and_on_the_page(tmp_path):
+    from onlooker.live.page.source import GrowingLog
+    from onlooker.reconstruction.inspect_log import inspect_log
+
+    setting = replace(
+        BY_NAME["GradScaler, SGD fused"], clip=0.5, options={"algorithm": "PPO", "surrogate": "a surrogate"}
+    )
+    train(setting, str(tmp_path))
+    expected = {"surrogate", "clipping-undone"}
+    log = onlooker.open_log(tmp_path)
+    inspection = inspect_log(log, log.read())
+    assert expected <= {message.code for message in inspection.warnings}
+    # One agent: the verdict is that of reconstruct.
+    assert not inspection.usable
+    assert "rows-dependent" in {message.code for message in inspection.warnings}
+    source = GrowingLog(tmp_path)
+    rows = source.batches(lambda: False)
+    assert len(next(rows).points) == 199
+    assert {message.code for message in source.warnings} == expected
+    assert source.sign_known
+
+
 def test_decay_along_directions():
     """W(g − λθ) = Wg − λ(y + Wθ₀); pieces with different λ are mixed by directions, and nothing is added."""
     random = np.random.default_rng(0)
