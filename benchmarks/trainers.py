@@ -4,227 +4,84 @@ The loss is ½(θ − c)ᵀH(θ − c) + ξ_k·θ with noise ξ_k that is known,
 ratio is Σ recorded·true / Σ true², and the last column the largest error of a row, as a share of the mean length. Rows
 marked "must fail" leave out what the recorder does: their ratio is not 1.
 
-`python -m benchmarks.trainers` prints the table; `--along` the line integral and `--landscape` the planes of a network
-(`benchmarks.landscapes`).
+A second table has what k local steps of a federated client do: θ₀ − θ_k over k times the gradient, by steepness.
 """
 
-import contextlib
-import tempfile
+import argparse
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 
 import onlooker
 from benchmarks.figures import keep
-
-STEPS = 200
-CURVATURE = torch.tensor([0.5, 1.0, 2.0, 0.7, 1.5, 1.0])
-CENTRE = torch.tensor([1.0, -0.5, 0.3, 0.0, 0.8, -1.0])
+from tests.data.test_updates import trained
+from tests.support.trainer_settings import SETTINGS, measured
 
 
-@dataclass
-class Setting:
-    """One row of the table.
+def local_steps(steps: int = 10, rate: float = 0.1) -> dict[float, float]:
+    """kεh of a direction, and the pseudo-gradient (θ_k − θ₀)/(kε) of k local steps over the gradient at θ₀."""
+    curvature = torch.tensor([0.1, 0.5, 1.0, 2.0, 5.0]) / (steps * rate)
+    point = torch.ones(5, requires_grad=True)
+    optimizer = torch.optim.SGD([point], lr=rate)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (0.5 * curvature * point**2).sum().backward()
+        optimizer.step()
+    ratio = (point.detach() - 1) / (steps * rate) / -curvature
+    return dict(zip((steps * rate * curvature).tolist(), ratio.tolist(), strict=True))
 
-    Attributes
-    ----------
-    name
-        What the row says.
-    optimizer
-        Makes the optimizer of two tensors.
-    naive
-        Whether the recorder's divisions are put back: a row that must fail.
+
+def clipped_rows(limit: float, seeds: int = 3) -> dict[str, float]:
+    """The rms error of R̂, as a share of R's spread, by what is done with rows that were clipped at a length.
+
+    "undone" is the fit to the gradients before clipping, as recorders write them; the others know clipped rows alone.
+    "direction" lengthens clipped rows to what R̂ says along them, four times.
     """
+    found: dict[str, list[float]] = {}
+    for seed in range(seeds):
+        places = np.random.default_rng(seed).uniform(-1.5, 1.5, (400, 2))
+        true = -(0.5 * places**2 + 0.25 * places * np.sin(2 * places) + 0.125 * np.cos(2 * places)).sum(axis=1)
+        seen, free = trained(clip=limit, seed=seed), trained(seed=seed)
+        gradients = seen.gradients.astype(float)
+        lengths = np.linalg.norm(gradients, axis=1, keepdims=True)
+        hit = lengths[:, 0] >= limit * (1 - 1e-4)
 
-    name: str
-    optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer]
-    scaler: bool = False
-    clip: float | None = None
-    accumulation: int = 1
-    told: bool = True
-    autocast: torch.dtype | None = None
-    closure: bool = False
-    schedule: str = ""
-    later: bool = False
-    compiled: bool = False
-    ascends: bool = False
-    expected: float = 1.0
-    naive: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+        def fit(rows: np.ndarray, values: np.ndarray, seen: onlooker.Observations = seen) -> onlooker.Reconstruction:
+            kept = onlooker.observe(seen.points[rows], values[rows], agents=seen.agents[rows])
+            return onlooker.reconstruct(kept, method="potential")
 
-
-def sgd(**settings: Any) -> Callable[[list[torch.Tensor]], torch.optim.Optimizer]:
-    return lambda tensors: torch.optim.SGD(tensors, lr=0.05, **settings)
-
-
-def adam(kind: Any = torch.optim.Adam, **settings: Any) -> Callable[[list[torch.Tensor]], torch.optim.Optimizer]:
-    return lambda tensors: kind(tensors, lr=0.02, **settings)
-
-
-def grouped(tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
-    groups = [
-        {"params": tensors[:1], "lr": 0.05, "weight_decay": 0.1},
-        {"params": tensors[1:], "lr": 0.01, "maximize": False},
-    ]
-    return torch.optim.SGD(groups, lr=0.03)
-
-
-SETTINGS = (
-    Setting("SGD", sgd()),
-    Setting("momentum .9", sgd(momentum=0.9)),
-    Setting("Nesterov .9", sgd(momentum=0.9, nesterov=True)),
-    Setting("SGD, weight decay .1", sgd(weight_decay=0.1)),
-    Setting("SGD, foreach", sgd(foreach=True)),
-    Setting("SGD, fused", sgd(fused=True)),
-    Setting("Adam", adam()),
-    Setting("Adam, foreach", adam(foreach=True)),
-    Setting("Adam, fused", adam(fused=True)),
-    Setting("AdamW", adam(torch.optim.AdamW, weight_decay=0.1)),
-    Setting("RMSprop", adam(torch.optim.RMSprop)),
-    Setting("LBFGS, closure", lambda tensors: torch.optim.LBFGS(tensors, lr=0.1, max_iter=3), closure=True),
-    Setting("maximize", sgd(maximize=True), ascends=True),
-    Setting("maximize, Adam, fused", adam(maximize=True, fused=True), ascends=True),
-    Setting("GradScaler", sgd(), scaler=True),
-    Setting("GradScaler, SGD fused", sgd(fused=True), scaler=True),
-    Setting("GradScaler, Adam fused", adam(fused=True), scaler=True),
-    Setting("GradScaler, AdamW fused, clipped", adam(torch.optim.AdamW, fused=True), scaler=True, clip=0.5),
-    Setting("clip_grad_norm_ .5", sgd(), clip=0.5),
-    Setting("accumulation × 4, the loss divided", sgd(), accumulation=4),
-    Setting("accumulation × 4, accumulation=4", sgd(), accumulation=4, options={"accumulation": 4}, told=False),
-    Setting("accumulation × 4, not told (said)", sgd(), accumulation=4, told=False, expected=4.0),
-    Setting("autocast bfloat16", sgd(), autocast=torch.bfloat16),
-    Setting("autocast float16, GradScaler, fused", adam(fused=True), autocast=torch.float16, scaler=True),
-    Setting("schedule made before record", sgd(), schedule="before"),
-    Setting("schedule made after record", sgd(), schedule="after"),
-    Setting("parameter groups", grouped),
-    Setting("parameters added later (said)", sgd(), later=True),
-    Setting("torch.compile", sgd(), compiled=True),
-    Setting("must fail: GradScaler fused, not divided", sgd(fused=True), scaler=True, naive=True),
-    Setting("must fail: clipped, not undone", sgd(), clip=0.5, naive=True),
-)
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a setting leads to.
-
-    Attributes
-    ----------
-    ratio
-        Σ recorded·true / Σ true².
-    worst
-        Largest error of a row over the mean length of a gradient.
-    rows, steps
-        Number of rows in the log, and of steps that were made.
-    same
-        Whether training without the recorder ends at the same bits.
-    codes
-        Codes of what is said.
-    """
-
-    ratio: float
-    worst: float
-    rows: int
-    steps: int
-    same: bool
-    codes: tuple[str, ...]
-
-
-def loss_of(tensors: list[torch.Tensor], noise: torch.Tensor, setting: Setting) -> torch.Tensor:
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    cast = contextlib.nullcontext()
-    if setting.autocast is not None:
-        cast = torch.autocast("cpu", dtype=setting.autocast)
-    with cast:
-        # A product with the identity is what autocast rounds.
-        value = 0.5 * (CURVATURE * (flat - CENTRE) ** 2).sum() + noise @ flat
-        if setting.autocast is not None:
-            value = value + 0.0 * (torch.eye(6) @ flat.detach()).float().sum()
-    return -value if setting.ascends else value
-
-
-def train(setting: Setting, folder: str | None) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Train; returns the final point, the true gradients of the steps that were made, and what was recorded."""
-    torch.manual_seed(1)
-    tensors = [torch.randn(2, 2).requires_grad_(), torch.randn(2).requires_grad_()]
-    noise = torch.randn(STEPS, setting.accumulation, 6)
-    optimizer = setting.optimizer(tensors)
-    scaler = torch.amp.GradScaler("cpu", enabled=setting.scaler, init_scale=2.0**10, growth_interval=40)
-    value = torch.compile(loss_of, backend="eager") if setting.compiled else loss_of
-
-    def schedule() -> Any:
-        return torch.optim.lr_scheduler.StepLR(optimizer, 50, 0.5)
-
-    scheduler = schedule() if setting.schedule == "before" else None
-    recording: Any = contextlib.nullcontext()
-    if folder is not None:
-        recording = onlooker.record(optimizer, folder, agent=0, **setting.options)
-    scheduler = schedule() if setting.schedule == "after" else scheduler
-    true: list[np.ndarray] = []
-    with recording:
-        for step in range(STEPS):
-            if setting.later and step == STEPS // 2:
-                optimizer.add_param_group({"params": [torch.zeros(3, requires_grad=True)]})
-            flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-            true.append(-(CURVATURE * (flat - CENTRE) + noise[step].mean(dim=0)).numpy())
-            if setting.closure:
-
-                def again(step: int = step) -> torch.Tensor:
-                    optimizer.zero_grad()
-                    found = value(tensors, noise[step, 0], setting)
-                    found.backward()
-                    return found
-
-                optimizer.step(again)
-                continue
-            optimizer.zero_grad()
-            for part in noise[step]:
-                shared = setting.accumulation if setting.told else 1
-                scaler.scale(value(tensors, part, setting) / shared).backward()
-            if setting.scaler and step == 60:
-                tensors[1].grad[0] = torch.inf
-            if setting.clip is not None:
-                scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_norm_(tensors, setting.clip)
-            if setting.scaler and step == 60:
-                # Skipped.
-                true.pop()
-            scaler.step(optimizer)
-            scaler.update()
-            if scheduler is not None:
-                scheduler.step()
-    final = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy()
-    return final, np.array(true), None if folder is None else onlooker.read_log(folder)
-
-
-def measured(setting: Setting) -> Figures:
-    """Train with and without the recorder."""
-    from onlooker.data.trainer import about_trainer
-
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        final, true, seen = train(setting, folder)
-        about = onlooker.open_log(folder).about
-    plain, _, _ = train(setting, None)
-    recorded = seen.gradients.astype(float)
-    if setting.naive:
-        for name in ("scale", "clip"):
-            recorded = recorded * seen.marks.get(name, np.ones(len(recorded)))[:, None]
-    ratio = float((recorded * true).sum() / (true**2).sum()) if len(recorded) == len(true) else np.nan
-    length = np.linalg.norm(true, axis=1).mean() * setting.expected
-    worst = float(np.abs(recorded - setting.expected * true).max() / length) if np.isfinite(ratio) else np.nan
-    said = [one.message.message.code for one in caught if isinstance(one.message, onlooker.OnlookerWarning)]
-    said += [message.code for message in about_trainer(seen)]
-    if setting.schedule and about.learning_rate is not None:
-        said.append("a constant learning rate!")
-    return Figures(ratio, worst, len(recorded), len(true), np.array_equal(final, plain), tuple(said))
+        every = np.ones(len(hit), bool)
+        longer = gradients
+        for _ in range(4):
+            slopes = fit(every, longer).fitted.gradient(seen.points.astype(float))
+            wanted = np.maximum(limit, (gradients / lengths * slopes).sum(axis=1, keepdims=True))
+            longer = np.where(hit[:, None], gradients / lengths * wanted, gradients)
+        results = {
+            "clipped": hit.mean(),
+            "as they are": fit(every, gradients),
+            "left out": fit(~hit, gradients),
+            "direction": fit(every, longer),
+            "undone": onlooker.reconstruct(free, method="potential"),
+        }
+        for name, result in results.items():
+            value = result if name == "clipped" else np.nanstd(result.reward(places) - true) / true.std()
+            found.setdefault(name, []).append(float(value))
+    return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clipped", action="store_true", help="what to do with rows that were clipped, in two minutes")
+    if parser.parse_args().clipped:
+        warnings.simplefilter("ignore")
+        for limit in (1.0, 2.0, 3.0):
+            row = clipped_rows(limit)
+            keep("clipped rows", limit=limit, **row)
+            print(
+                f"clipped at {limit:g}: " + ", ".join(f"{name} {value:.3f}" for name, value in row.items()), flush=True
+            )
+        return
     torch.set_num_threads(1)
     print(f"{'setting':<42} {'recorded/true':>13} {'worst row':>10} {'rows':>5} {'steps':>6}  same bits  said")
     for setting in SETTINGS:
@@ -235,6 +92,10 @@ def main() -> None:
             f"{'yes' if found.same else 'NO':<9}  {', '.join(found.codes)}",
             flush=True,
         )
+    print("\n10 local steps of a client, ε = .1: kεh, and the pseudo-gradient over the gradient")
+    for steepness, ratio in local_steps().items():
+        keep("local steps", steepness=steepness, ratio=ratio)
+        print(f"{steepness:>6.1f} {ratio:>6.3f}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from onlooker.core.messages import Message
+from onlooker.data.log.reader import Log, open_log
 from onlooker.data.observations import Observations
 
 __all__ = ["Along", "agents_of", "along"]
@@ -67,18 +68,21 @@ def agents_of(seen: Observations) -> list[Any]:
     return list(numbers if seen.agent_names is None else seen.agent_names[numbers])
 
 
-def along(seen: Observations, agent: Any = None, *, values: Any = None) -> Along:
-    """R̂ along one agent's run.
+def along(source: Any, agent: Any = None, *, values: Any = None) -> Along:
+    """R̂ along one agent's run: minus the change of its loss, from gradients alone.
 
     Parameters
     ----------
-    seen
-        Observations of a log.
+    source
+        A log: its path, or what `open_log` or `read_log` returns.
     agent
         The agent; default: the only one.
     values
         Losses (n,) at the agent's rows, which fix the level and are compared with R̂. Default: those that were recorded.
     """
+    seen = source
+    if not isinstance(source, Observations):
+        seen = (source if isinstance(source, Log) else open_log(source)).read()
     rows = _rows_of(seen, agent)
     times = np.arange(len(rows)) if seen.times is None else seen.times[rows]
     order = np.argsort(times, kind="stable")

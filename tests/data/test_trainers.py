@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import onlooker
-from benchmarks.trainers import SETTINGS, measured, train
 from onlooker.data.log.about import about_of
 from onlooker.data.projection import onto
 from onlooker.data.record.rows import DeviceRows
 from onlooker.data.trainer import Trainer, about_trainer, climbed, common, trainer_of
+from tests.support.trainer_settings import SETTINGS, measured, train
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 # These take the longest.
@@ -124,7 +124,7 @@ def test_parameters_that_no_process_has_are_rejected(tmp_path):
 def test_what_learners_climb_is_the_loss_with_its_decay(tmp_path):
     """R = −½|θ − c|² with λ = .5: learners climb R − ¼|θ|², highest at c/1.5, and R alone is highest at c."""
     generator = torch.Generator().manual_seed(0)
-    centre = torch.tensor([1.5, -0.75])
+    centre = torch.tensor([1.5, 0.5])
     with onlooker.LogWriter(tmp_path) as log:
         for agent in range(30):
             point = (2 * torch.randn(2, generator=generator)).requires_grad_()
@@ -148,6 +148,28 @@ def test_what_learners_climb_is_the_loss_with_its_decay(tmp_path):
     live.learn_log(tmp_path)
     ends = np.stack([centre.numpy() / 1.5 - 0.5, centre.numpy() / 1.5])
     assert np.diff(live.reward(ends))[0] == pytest.approx(0.375, abs=0.05)
+
+
+def test_what_the_log_knows_is_said_by_inspect_and_on_the_page(tmp_path):
+    from onlooker.live.page.source import GrowingLog
+    from onlooker.reconstruction.inspect_log import inspect_log
+
+    setting = replace(
+        BY_NAME["GradScaler, SGD fused"], clip=0.5, options={"algorithm": "PPO", "surrogate": "a surrogate"}
+    )
+    train(setting, str(tmp_path))
+    expected = {"surrogate", "clipping-undone"}
+    log = onlooker.open_log(tmp_path)
+    inspection = inspect_log(log, log.read())
+    assert expected <= {message.code for message in inspection.warnings}
+    # One agent: the verdict is that of reconstruct.
+    assert not inspection.usable
+    assert "rows-dependent" in {message.code for message in inspection.warnings}
+    source = GrowingLog(tmp_path)
+    rows = source.batches(lambda: False)
+    assert len(next(rows).points) == 199
+    assert {message.code for message in source.warnings} == expected
+    assert source.sign_known
 
 
 def test_decay_along_directions():
@@ -201,6 +223,27 @@ def test_a_log_keeps_its_directions(tmp_path):
     seen = onlooker.read_log(tmp_path)
     assert seen.projection is None
     assert "the file of directions is missing" in str(about_trainer(seen)[0])
+
+
+def test_optax_chains_are_recorded_before_they_clip_and_decay(tmp_path):
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    chain = optax.chain(optax.clip_by_global_norm(0.5), optax.add_decayed_weights(0.1), optax.sgd(0.1))
+    recorder = onlooker.record(chain, tmp_path, agent=0, rule="sgd", learning_rate=0.1, weight_decay=0.1)
+    point = jnp.array([3.0, -1.0])
+    state, true = recorder.optimizer.init(point), []
+    for _ in range(8):
+        gradient = 2 * point
+        true.append(-np.asarray(gradient))
+        updates, state = recorder.optimizer.update(gradient, state, point)
+        point = jax.tree.map(lambda one, other: one + other, point, updates)
+    recorder.close(state)
+    seen = onlooker.read_log(tmp_path)
+    assert np.array_equal(seen.gradients, true)
+    assert [message.code for message in about_trainer(seen)] == ["decay-added"]
+    assert climbed(seen).gradients == pytest.approx(seen.gradients - 0.1 * seen.points)
 
 
 @pytest.mark.trainers
