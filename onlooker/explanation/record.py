@@ -24,7 +24,7 @@ from onlooker.explanation.features import Features, as_features
 from onlooker.explanation.gathered import Gathered, gather
 from onlooker.fit.linear import LinearSums
 from onlooker.storage import state_file
-from onlooker.storage.stores import Place
+from onlooker.storage.stores import StorePath
 from onlooker.storage.trees import pack, unpack
 
 __all__ = ["SUFFIX", "SumsWriter", "recorded_sums", "sums_in"]
@@ -51,10 +51,12 @@ class SumsWriter(LogWriter):
 
     def __init__(self, folder: Any, features: Any, names: Any = None) -> None:
         super().__init__(folder)
+        if isinstance(self.folder, StorePath):
+            raise ValueError(f"{self.folder} is in an object store; record features into a folder on a disk.")
         self.features: Features = as_features(features, None, names)
         if self.features.by_row is not None:
             raise ValueError("features are known for given rows only; recording needs a function of any point.")
-        self.path = self.folder / f"{uuid.uuid4().hex}{SUFFIX}"
+        self.path: Path = self.folder / f"{uuid.uuid4().hex}{SUFFIX}"
         self._gathered: Gathered | None = None
         self._waiting: list[tuple[np.ndarray, np.ndarray, str, float]] = []
         self._dim = 0
@@ -137,7 +139,7 @@ class SumsWriter(LogWriter):
         super().close()
 
 
-def _write(gathered: Gathered, path: Place) -> None:
+def _write(gathered: Gathered, path: Path) -> None:
     sums = gathered.sums.compressed(MOST_ROWS)
     arrays = pack(replace(sums, names=np.zeros(0), scale=np.zeros(0), _last=None), "sums")
     about = {

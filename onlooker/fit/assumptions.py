@@ -21,7 +21,8 @@ from scipy.special import stdtr
 from onlooker.core.blas import numpy_threads
 from onlooker.core.messages import Message
 from onlooker.fit.box import Box
-from onlooker.fit.cosine_sums import CosineFit, CosineSums
+from onlooker.fit.cosine_fit import CosineFit
+from onlooker.fit.cosine_sums import CosineSums
 from onlooker.fit.random_cosines import Metric, cosines
 from onlooker.fit.ridge_frame import Rows, robust_frame, sampled, significantly_alike, successive
 from onlooker.fit.ridge_system import solve

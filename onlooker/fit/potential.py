@@ -10,7 +10,7 @@ import numpy as np
 
 from onlooker.core.messages import Message
 from onlooker.core.policies import Coordinates
-from onlooker.fit import cosine_potential, ridge_sums
+from onlooker.fit import cosine_potential_sums, ridge_sums
 from onlooker.fit.sample import Drawn
 from onlooker.fit.sums import FitKind, Sums
 
@@ -156,7 +156,7 @@ class Potential(Reward, Protocol):
 
 
 # The first kind that serves a dimension is used.
-FITS: tuple[FitKind, ...] = (cosine_potential.KIND, ridge_sums.KIND)
+FITS: tuple[FitKind, ...] = (cosine_potential_sums.KIND, ridge_sums.KIND)
 
 
 def kind_for(dim: int) -> FitKind:

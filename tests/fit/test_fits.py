@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from onlooker.core.density import standard_normal
-from onlooker.fit import cosine_potential
+from onlooker.data.observations import observe
+from onlooker.data.quality import inspect
+from onlooker.fit import cosine_potential_sums
 from onlooker.fit import fit as fit_potential
 from onlooker.fit.box import Box
 from onlooker.fit.cells import law_on_cells
@@ -136,7 +138,7 @@ def test_steep_rows_inform_without_ruling(monkeypatch):
     assert found.settings["steep_weights"] > 0
     # A mild reward has equal weights.
     assert "steep_weights" not in fit_potential(points, errors - points, held).settings
-    monkeypatch.setattr(cosine_potential, "weighting", lambda *rows: None)
+    monkeypatch.setattr(cosine_potential_sums, "weighting", lambda *rows: None)
     off, even = ((fit.value(points) - truth)[likely].std() for fit in (found, fit_potential(points, gradients, held)))
     assert off < even / 4
 
@@ -240,3 +242,19 @@ def test_the_self_check_between_two_ends(scale):
     assert mismatch(scale) < 0.1
     if scale < 1:
         assert mismatch(2 * scale) > 0.5
+
+
+def test_nothing_is_explored_beside_a_line():
+    random = np.random.default_rng(0)
+    along = random.standard_normal((6000, 1))
+    points = np.hstack([along, 0.5 * along]) + 1e-6 * random.standard_normal((6000, 2))
+    rows = points, random.standard_normal(points.shape) - points
+    found = fit_potential(*rows, np.arange(6000) % 5 == 0)
+    places = np.array([[0.0, 0.0], [0.5, 0.25], [0.5, 0.0], [0.0, 0.35]])
+    assert found.explored(places).tolist() == [True, True, False, False]
+    (message,) = (one for one in inspect(observe(*rows))[1] if one.code == "points-flat")
+    assert message.numbers["dimensions"] == 1
+    assert "lie on a line" in str(message)
+    # Correlated is not flat.
+    points[:, 1] += 0.05 * random.standard_normal(6000)
+    assert all(one.code != "points-flat" for one in inspect(observe(points, rows[1]))[1])

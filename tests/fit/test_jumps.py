@@ -64,6 +64,20 @@ def test_the_statistic_is_hotelling_s():
         assert level * 0.6 - 4.5 * np.sqrt(level / 1500) < share < level + 4.5 * np.sqrt(level / 1500)
 
 
+def test_rows_that_cannot_be_predicted_do_not_hide_a_jump():
+    """In ten dimensions, every other row unknown: the others show a change of three standard deviations at once."""
+    points, residuals = noise(4000, 10)
+    test = JumpTest.against(points, residuals, residuals, 1e-8)
+    points, residuals = noise(200, 10, seed=1)
+    known = np.arange(200) % 2 == 0
+    later = test.update(points, residuals + 3 * (np.arange(10) == 4), known)
+    assert later is not None
+    assert later < 70
+    # Without the jump there is no alarm, however few rows are known.
+    again = JumpTest.against(*noise(4000, 10), noise(4000, 10)[1], 1e-8)
+    assert again.update(points, residuals, np.arange(200) % 9 == 0) is None
+
+
 def test_jumps_are_the_same_row_by_row_or_all_at_once():
     points, gradients = bowls(3000, shift=1.0, first=2000)
     whole = watched(points, gradients)

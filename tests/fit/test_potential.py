@@ -11,7 +11,7 @@ import onlooker
 from onlooker.core.messages import Message
 from onlooker.fit import potential as fits
 from onlooker.fit.climb import climbed
-from onlooker.fit.cosine_potential import begin_cosine_potential
+from onlooker.fit.cosine_potential_sums import begin_cosine_potential
 from onlooker.fit.sample import Drawn
 from onlooker.fit.sums import FitKind, KeptRows
 from onlooker.live.page.picture import curve_along, map_of, view_box

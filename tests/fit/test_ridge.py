@@ -258,6 +258,14 @@ def test_kinks_are_found_on_their_coordinate_alone():
         assert (raw.argmax(axis=1) == 2).all()
 
 
+def test_kinks_are_looked_for_where_zero_is():
+    points = np.random.default_rng(0).standard_normal((1000, DIM)) + 10.0 * (np.arange(DIM) < 2)
+    frame = robust_frame(points, points, np.ones(len(points)), None)
+    found = coordinate_units(frame, points, True)
+    assert len(found.pooled) == DIM - 2
+    assert coordinate_units(frame, points + 10.0, True).number == 0
+
+
 def test_atoms_are_directions_that_occur_again():
     generator = np.random.default_rng(4)
     atoms = generator.standard_normal((30, 12))

@@ -156,3 +156,20 @@ def test_loaded_and_copied_results_draw_the_same(result, tmp_path):
         assert np.array_equal(again.sample(draws=5, beta=2.0), expected)
         assert np.array_equal(again.sample(), result.samples)
         assert np.array_equal(again.samples, result.samples)
+
+
+def test_no_samples_where_no_learner_was(tmp_path):
+    """In five dimensions, learners on a slope: exp(R̂) lies far beyond them."""
+    random = np.random.default_rng(0)
+    points = 0.3 * random.standard_normal((2000, 5))
+    gradients = 180.0 + random.standard_normal(points.shape)
+    result = onlooker.reconstruct(points, gradients, chains=16)
+    with pytest.warns(onlooker.OnlookerWarning, match="there are no samples"):
+        assert result.samples.shape == (16, 0, 5)
+    assert "samples-refused" in codes(result.warnings)
+    assert not result.trusted
+    # R̂ stands where learners were, and the result can be used and kept.
+    assert np.isfinite(result.reward(points[:10])).any()
+    assert result.maximum().shape == (5,)
+    result.plot()
+    assert onlooker.load(result.save(tmp_path / "kept")).samples.shape == (16, 0, 5)

@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from onlooker.fit.cosine_potential import CosinePotential, begin_cosine_potential
+from onlooker.fit.cosine_potential import CosinePotential
+from onlooker.fit.cosine_potential_sums import begin_cosine_potential
 from onlooker.fit.jumps.settings import SETTINGS
 from onlooker.fit.quadratic import Quadratic, fit_quadratic
 
