@@ -109,6 +109,11 @@ def reconstruct(
         folded into [0, π/2], and R is assumed to be even about both ends.
     measure
         With coordinates a of policies φ, "coordinates" for samples of exp(βR) da or "policy" for exp(βR) dφ.
+    workers
+        Who reads a large log: a number of processes of this machine, or "ray"; default: this process.
+    checkpoint
+        Folder, on a disk or in a store, for sums over parts of a large log: after an interruption, or when the log has
+        grown, only the rest is read.
     objective
         For a log whose optimizer adds a weight decay: "training" for what learners climb, R = −loss − ½λ|θ|², or "loss"
         for R = −loss.
