@@ -160,16 +160,8 @@ def test_the_noise_correction_example():
 
 def test_the_page_of_real_learners(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    quick, asked, recorded, collected, offline, live, along = blocks("docs/real-learners.md")
+    _, _, recorded, collected, offline, live, along = blocks("docs/real-learners.md")
     names: dict = {}
-    exec(quick, names)
-    exec(asked, names)
-    losses = names["run"].values
-    assert names["run"].reward[-1] - names["run"].reward[0] == pytest.approx(
-        losses[-100:].mean() - losses[0], abs=4 * names["run"].error[-1]
-    )
-    assert names["weights"].shape == (1, 97)
-    names = {}
     for code in (recorded, collected, offline, live):
         exec(code, names)
     assert len(names["seen"]) == 5000
@@ -178,6 +170,20 @@ def test_the_page_of_real_learners(tmp_path, monkeypatch):
         assert found.reward([[1.0, 0.0], [0.0, 0.0]]) @ [1, -1] == pytest.approx(1, abs=0.1)
     exec(along, names)
     assert names["few"].shape == (300, 2)
+
+
+@pytest.mark.trainers
+def test_the_first_five_minutes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quick, asked, *_ = blocks("docs/real-learners.md")
+    names: dict = {}
+    exec(quick, names)
+    exec(asked, names)
+    losses = names["run"].values
+    assert names["run"].reward[-1] - names["run"].reward[0] == pytest.approx(
+        losses[-100:].mean() - losses[0], abs=4 * names["run"].error[-1]
+    )
+    assert names["weights"].shape == (1, 97)
 
 
 @pytest.mark.trainers
