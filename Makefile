@@ -102,10 +102,11 @@ examples: $(VENV)/learners  ## record CartPole agents and clients, with pictures
 	$(BIN)/python examples/cartpole.py out/cartpole.png
 	$(BIN)/python examples/clients.py out/clients.png
 
-figures: $(VENV)/learners   ## the figures of the docs
+figures: $(VENV)/learners $(VENV)/peers   ## the figures of the docs
 	$(BIN)/python -m tools.schematic docs/figures
 	$(BIN)/onlooker demo --out docs/figures
 	$(BIN)/python -m tools.dimension docs/figures
+	$(BIN)/python -m tools.landscape docs/figures
 	$(BIN)/python examples/policies.py docs/figures/policies.png
 	$(BIN)/python examples/explain.py docs/figures/explain.png
 	$(BIN)/python examples/tracking.py docs/figures/tracking.png

@@ -287,11 +287,15 @@ def of_rows(
         except ValueError:
             known = False
     best: Any = None
-    reached = 0
+    reached = tried = 0
     rank = _rank(places, distance) if known and distance is not None else np.zeros(len(places))
     for share in SETTINGS.shares if known else (1.0,):
         chosen = rank < share
-        if chosen.sum() < max(FEWEST, SETTINGS.fewest if share < 1 else 0):
+        if best is not None and chosen.sum() == tried:
+            # No row is farther than its neighbours.
+            continue
+        tried = int(chosen.sum())
+        if tried < max(FEWEST, SETTINGS.fewest if share < 1 else 0):
             continue
         try:
             result = reconstruct(_fitted(rows, chosen), method="potential", seed=seed)

@@ -313,7 +313,19 @@ class Reconstruction:
         axes = self._axes()
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
         values = self.reward(points).reshape(PLOTTED, PLOTTED)
-        return plots.landscape((axes[0], axes[1]), values, self._seen, self.summit())
+        figure = plots.landscape((axes[0], axes[1]), values, self._seen, self.summit())
+        if self.projection is not None:
+            plots.label_axes(figure.axes[0], *self.axis_names)
+        return figure
+
+    @property
+    def axis_names(self) -> list[str]:
+        """Names of the coordinates: θ(1), θ(2), …, or directions with the share of the points' variance along all."""
+        if self.projection is None:
+            return [f"θ({axis + 1})" for axis in range(self.dim)]
+        share = self.projection.explained
+        known = "" if np.isnan(share) else f" ({share:.0%} of the variance in all {self.dim})"
+        return [f"direction {axis + 1}{known if axis == 0 else ''}" for axis in range(self.dim)]
 
     def curves(self) -> Any:
         """A matplotlib Figure of R̂ along each coordinate, through its `summit`, with error bars if known."""

@@ -262,3 +262,30 @@ print(len(onlooker.read_log({str(tmp_path)!r})))
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
     assert done.stdout.strip() == "1"
+
+
+@pytest.mark.parametrize("by_value", [False, True])
+def test_tensors_that_are_clipped_apart(tmp_path, by_value):
+    """Each by its own length: undone for each. By value: 0 stands for what cannot be undone, and it is said."""
+    tensors = [torch.full((3,), 2.0, requires_grad=True), torch.full((2,), 0.1, requires_grad=True)]
+    optimizer = torch.optim.SGD(tensors, lr=0.01)
+    true = []
+    with onlooker.record(optimizer, tmp_path, agent=0):
+        for _ in range(10):
+            optimizer.zero_grad()
+            sum(tensor.square().sum() for tensor in tensors).backward()
+            true.append(-torch.cat([tensor.grad for tensor in tensors]).numpy())
+            if by_value:
+                torch.nn.utils.clip_grad_value_(tensors, 1.0)
+            else:
+                torch.nn.utils.clip_grad_norm_(tensors[0], 1.0)
+            optimizer.step()
+    seen = onlooker.read_log(tmp_path)
+    codes = [message.code for message in about_trainer(seen)]
+    if by_value:
+        assert (seen.marks["clip"] == 0).all()
+        assert codes == ["gradients-clipped"]
+        assert seen.gradients == pytest.approx(np.clip(true, -1, 1))
+    else:
+        assert seen.gradients == pytest.approx(np.array(true), rel=1e-5)
+    assert torch.nn.utils.clip_grad_norm_ is torch.nn.utils.clip_grad.clip_grad_norm_

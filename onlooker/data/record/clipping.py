@@ -7,12 +7,12 @@ imported by name before the first recording is not noted; rows that were clipped
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Clipped", "anything", "clipped", "forget", "listen", "stop_listening"]
+__all__ = ["Clipped", "anything", "clipped", "forget", "listen", "stop_listening", "undone"]
 
 # What torch adds to the length before it divides.
 ADDED = 1e-6
@@ -77,6 +77,25 @@ def clipped(tensor: torch.Tensor) -> Clipped | None:
     """What was noted of a tensor since it was forgotten."""
     reference, one = _noted.get(id(tensor), (None, None))
     return one if reference is not None and reference() is tensor else None
+
+
+def undone(parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> tuple[Any, float]:
+    """By what all gradients are still multiplied, 0 if that cannot be undone, and the limit.
+
+    If only some tensors were clipped, or by different factors, their gradients are divided here.
+    """
+    if not _noted:
+        return 1.0, float("nan")
+    notes = [clipped(tensor) for tensor in parameters]
+    first = notes[0]
+    if all(note is first for note in notes):
+        return (1.0, float("nan")) if first is None else (first.factor, first.limit)
+    known = [note for note in notes if note is not None]
+    for note, gradient in zip(notes, gradients, strict=True):
+        if note is not None and not (isinstance(note.factor, float) and not note.factor):
+            gradient.div_(note.factor)
+    lost = any(isinstance(note.factor, float) and not note.factor for note in known)
+    return (0.0 if lost else 1.0), known[0].limit
 
 
 def forget(tensors: Iterable[torch.Tensor]) -> None:

@@ -4,6 +4,7 @@ Rows wait in memory or on the device (`rows`), with numbers beside them: the lea
 gradient was scaled and clipped, and, with ``along``, the marks of the step that led there (`halves`).
 """
 
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -118,7 +119,8 @@ class Recording:
         if counted is not None and not averaged:
             self._handles.append(counted.register_hook(lambda _: self._count_pass(counted)))
         clipping.listen()
-        self._listening = True
+        # Also when a recording that nobody closed is gone.
+        self._listening = weakref.finalize(self, clipping.stop_listening)
         close_at_exit(self)
 
     def loss(self, value: Any) -> None:
@@ -223,7 +225,7 @@ class Recording:
     def _write_in_memory(self, scale: float) -> None:
         row, rows = self._count, self._rows
         rows.write(row, self.parameters)
-        clip, limit = self._clip(rows.views[row][len(self.parameters) :])
+        clip, limit = clipping.undone(self.parameters, rows.views[row][len(self.parameters) :])
         passes = 1.0 if self._averaged else (self._passes or 1) / self._trainer.accumulation
         factor = self._trainer.accumulation * scale * (clip or 1.0)
         numbers = [rate_of(self._optimizer), float(self._loss), scale, clip, limit, passes]
@@ -247,7 +249,7 @@ class Recording:
     @torch.no_grad()
     def _write_on_device(self, scale: Any, skipped: Any) -> None:
         gradients = copied(self.parameters)
-        clip, limit = self._clip(gradients)
+        clip, limit = clipping.undone(self.parameters, gradients)
         whole: Any = self._trainer.accumulation if scale is None else scale * self._trainer.accumulation
         whole = whole * (1.0 if isinstance(clip, float) and not clip else clip)
         points = [tensor.data for tensor in self.parameters]
@@ -265,23 +267,6 @@ class Recording:
         self._count += 1
         if self._count == self._room:
             self._hand_over()
-
-    def _clip(self, gradients: list[torch.Tensor]) -> tuple[Any, float]:
-        """By what all gradients were multiplied, and the limit; if only some were, that is undone here."""
-        if not clipping.anything():
-            return 1.0, float("nan")
-        notes = [clipping.clipped(tensor) for tensor in self.parameters]
-        first = notes[0]
-        if all(note is first for note in notes):
-            return (1.0, float("nan")) if first is None else (first.factor, first.limit)
-        known = [note for note in notes if note is not None]
-        for note, gradient in zip(notes, gradients, strict=True):
-            if note is not None and not (isinstance(note.factor, float) and not note.factor):
-                gradient.div_(note.factor)
-        if any(isinstance(note.factor, float) and not note.factor for note in known):
-            return 0.0, known[0].limit
-        # Undone already: the row only says that there was something.
-        return 1.0, known[0].limit
 
     @torch.no_grad()
     def _along(
@@ -389,9 +374,7 @@ class Recording:
     def _leave(self) -> None:
         for handle in self._handles:
             handle.remove()
-        if self._listening:
-            self._listening = False
-            clipping.stop_listening()
+        self._listening()
 
     def close(self) -> None:
         """Stop, and write the remaining rows. A shared `LogWriter` stays open: close it when all agents are done."""
