@@ -231,6 +231,7 @@ WRONG: dict[str, np.ndarray] = {
     "must fail: pink taken for grey": HOME.colours @ merged(2, 3),
     "must fail: goal alone": HOME.colours[:, 4:],
     "must fail: where, not what": PLACE,
+    "must fail: a discount of .7 for .96": HOME.colours,
 }
 
 
@@ -242,7 +243,8 @@ def wrong(options: argparse.Namespace) -> None:
             for name, colours in WRONG.items():
                 if kind == "network" and len(colours.T) == 25:
                     continue
-                slopes = HOME.exact(policies.logits(seen.points), colours)[1]
+                world = Grid(discount=0.7) if "discount" in name else HOME
+                slopes = world.exact(policies.logits(seen.points), colours)[1]
                 why = explained(seen, jacobians=policies.pull(seen.points, slopes))
                 rows.setdefault(name, []).append((1 - why.explained, why.misfit, noticed(why)))
         for name, found in rows.items():

@@ -111,9 +111,9 @@ def main(picture: str = "explain.png", agents: int = 30, steps: int = 20) -> dic
     panels["bars"].set_title("what they want", fontsize=10)
     draw_world(panels["other"], other, path, f"a fresh agent, a new world: {earned:.1f} of {best:.1f}")
     for number, name in enumerate(COLOURS):
-        value, error = (np.array([part[which][number] for part in course]) for which in (0, 1))
+        value, bar = (np.array([part[which][number] for part in course]) for which in (0, 1))
         shade = {"grey": "0.5"}.get(name, list(SHADES.values())[number])
-        panels["live"].fill_between(when, value - 2 * error, value + 2 * error, color=shade, alpha=0.3, linewidth=0)
+        panels["live"].fill_between(when, value - 2 * bar, value + 2 * bar, color=shade, alpha=0.3, linewidth=0)
         panels["live"].plot(when, value, color=shade, label=name)
     for jump in jumps:
         panels["live"].axvline(jump, color="0.25", linestyle=":", linewidth=1)

@@ -60,7 +60,9 @@ def demo(
     from onlooker.paper.demo import demo as show
 
     _writable(out)
-    print(f"\nthe picture is in {show(out, seed=seed)}")
+    print(
+        f"\nthe picture is in {show(out, seed=seed)}. Next: onlooker watch --demo, learners whose reward jumps, live."
+    )
 
 
 @app.command()

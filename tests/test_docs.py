@@ -29,8 +29,9 @@ def test_the_readme_s_example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # As after `make demo`.
     Path("out/demo").mkdir(parents=True)
-    (code,) = blocks("README.md")
+    first, code = blocks("README.md")
     names: dict = {}
+    exec(first, names)
     exec(code, names)
     peak, origin = names["result"].reward([[0.5, 0.0], [0.0, 0.0]])
     assert peak - origin == pytest.approx(0.25, abs=0.02)
@@ -39,6 +40,16 @@ def test_the_readme_s_example(tmp_path, monkeypatch):
     assert [abs(jump.at - 50_000) < 20 for jump in names["live"].jumps] == [True]
     assert names["live"].reward(names["places"]) @ [1, -1] == pytest.approx(1.75, abs=0.05)
     assert Path("out/reward.png").stat().st_size > 5000
+
+
+def test_what_is_asked_of_a_result(capsys):
+    (code,) = blocks("docs/what-is-estimated.md")
+    names: dict = {}
+    exec(code, names)
+    draws, region = names["draws"], names["region"]
+    assert (draws[:, 1] > draws[:, 0]).mean() > 0.9
+    assert region.holds([[0.3, 0.0]])[0]
+    assert "times the second" in capsys.readouterr().out
 
 
 def test_the_start_page_s_example():

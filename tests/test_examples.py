@@ -52,6 +52,18 @@ def test_cartpole_in_full(tmp_path, seed):
     check(cartpole.main(str(tmp_path / "cartpole.png"), seed=seed), 0.9, 0.95)
 
 
+@pytest.mark.slow
+def test_explain(tmp_path):
+    import explain
+
+    numbers = explain.main(str(tmp_path / "explain.png"))
+    assert abs(numbers["goal"] - 8) < 4.5 * numbers["error"] < 2
+    assert numbers["misfit"] > 5
+    assert numbers["earned"] > 0.95 * numbers["best"]
+    assert numbers["jumps"] == 1
+    assert (tmp_path / "explain.png").stat().st_size > 10_000
+
+
 def test_clients(tmp_path):
     import clients
 

@@ -58,7 +58,7 @@ class SumsWriter(LogWriter):
             raise ValueError("features are known for given rows only; recording needs a function of any point.")
         self.path: Path = self.folder / f"{uuid.uuid4().hex}{SUFFIX}"
         self._gathered: Gathered | None = None
-        self._waiting: list[tuple[np.ndarray, np.ndarray, str, float]] = []
+        self._waiting: list[tuple[np.ndarray, np.ndarray, str]] = []
         self._dim = 0
         self._written_at = time.monotonic()
 
@@ -102,11 +102,12 @@ class SumsWriter(LogWriter):
         """Add rows of points and gradients; those with a NaN or an infinity are left out."""
         points, gradients = np.asarray(points), np.asarray(gradients)
         self.check_dimension(points.shape[1])
-        names = [""] * len(points) if agents is None else [str(agent) for agent in agents]
+        # A recording without a name is of an agent of its own.
+        names = [self.path.stem] * len(points) if agents is None else [str(agent) for agent in agents]
         usable = np.isfinite(points).all(axis=1) & np.isfinite(gradients).all(axis=1)
         with self._lock:
             for row in np.flatnonzero(usable):
-                self._waiting.append((points[row].copy(), gradients[row].copy(), names[row], 0.0))
+                self._waiting.append((points[row].copy(), gradients[row].copy(), names[row]))
             least = int(np.clip(NUMBERS // self._dim, FEWEST, FIRST)) if self._gathered is None else 1
             if len(self._waiting) >= least:
                 self._take()
@@ -120,7 +121,7 @@ class SumsWriter(LogWriter):
         names = np.array(columns[2], str)
         if self._gathered is None:
             self._gathered = gather(self.features, points, gradients, np.arange(len(points)))
-        self._gathered.add(points, gradients, names if names.any() else None)
+        self._gathered.add(points, gradients, names)
 
     def flush(self) -> None:
         """Write the sums so far."""

@@ -26,12 +26,15 @@ class DirectionSettings:
     shown
         Standard errors by which vᵀAv must exceed zero for a direction of estimated Jacobians: once in 44 by chance,
         and then its error is large.
+    rounding
+        Distance of each entry from −1, 0 or 1 below which it is that: Jacobians of float32 leave 1e-6.
     simple
         Distance from a direction of entries −1, 0, 1 below which a noisy unidentified one may be that.
     """
 
     flat: float = 1e-9
     shown: float = 2.0
+    rounding: float = 1e-4
     simple: float = 0.4
 
 
@@ -62,7 +65,9 @@ def directions_of(sums: LinearSums) -> tuple[np.ndarray, np.ndarray, bool]:
     seen = values > SETTINGS.flat * max(values.max(), 0)
     raw, weak = vectors / size[:, None], False
     if sums.parts == 1:
-        unseen = raw[:, ~seen]
+        unseen = _echelon(raw[:, ~seen])
+        simple = np.round(unseen)
+        unseen = np.where((np.abs(simple - unseen) < SETTINGS.rounding).all(axis=0), simple, unseen)
     else:
         seen &= np.array([_rises(a, v) for v in raw.T])
         unseen, weak = _simplified(a, raw[:, ~seen])
@@ -83,6 +88,18 @@ def _rises(a: np.ndarray, v: np.ndarray) -> bool:
     return bool(each.sum() > SETTINGS.shown * np.sqrt(n / max(n - 1, 1) * ((each - each.mean()) ** 2).sum()))
 
 
+def _echelon(unseen: np.ndarray) -> np.ndarray:
+    """The same span in reduced echelon form: every direction has one entry that the others do not, and largest 1."""
+    reduced = unseen.copy()
+    for column in range(reduced.shape[1]):
+        pivot = np.argmax(np.abs(reduced[:, column]))
+        reduced[:, column] /= reduced[pivot, column]
+        for other in range(reduced.shape[1]):
+            if other != column:
+                reduced[:, other] -= reduced[pivot, other] * reduced[:, column]
+    return reduced / np.abs(reduced).max(axis=0)
+
+
 def _simplified(a: np.ndarray, unseen: np.ndarray) -> tuple[np.ndarray, bool]:
     """Noisy directions as ones of entries ±1, such as the constant, if the rows cannot tell these from zero.
 
@@ -90,15 +107,7 @@ def _simplified(a: np.ndarray, unseen: np.ndarray) -> tuple[np.ndarray, bool]:
     """
     if not unseen.shape[1]:
         return unseen, False
-    reduced = unseen.copy()
-    for column in range(reduced.shape[1]):
-        # Reduced echelon form: every direction has one entry that the others do not have.
-        pivot = np.argmax(np.abs(reduced[:, column]))
-        reduced[:, column] /= reduced[pivot, column]
-        for other in range(reduced.shape[1]):
-            if other != column:
-                reduced[:, other] -= reduced[pivot, other] * reduced[:, column]
-    reduced /= np.abs(reduced).max(axis=0)
+    reduced = _echelon(unseen)
     simple = np.round(reduced)
     near = np.linalg.norm(simple - reduced, axis=0) < SETTINGS.simple * np.linalg.norm(simple, axis=0)
     fits = [bool(close) and not _rises(a, v) for close, v in zip(near, simple.T, strict=True)]

@@ -21,11 +21,13 @@ from onlooker.fit.climb import climbed
 from onlooker.fit.error_bars import clustered, sandwich, scaled, widened
 from onlooker.fit.hmc import hamiltonian_chains
 from onlooker.fit.nearby import Nearby, Slope, judged_slope
+from onlooker.fit.ridge_confinement import LEAST_WALL, unconfined
 from onlooker.fit.ridge_density import Density, errors, folded, log_density, slopes
-from onlooker.fit.ridge_dictionary import MOST_MEMBERS, Dictionary
+from onlooker.fit.ridge_dictionary import Dictionary
 from onlooker.fit.ridge_frame import Frame
 from onlooker.fit.ridge_system import Head, System
-from onlooker.fit.ridge_units import Moments, Units, predicted, values
+from onlooker.fit.ridge_units import Moments, Units, predicted
+from onlooker.fit.ridge_units import values as unit_values
 from onlooker.fit.sample import Drawn, stein
 from onlooker.fit.steepness import Steepness
 
@@ -33,21 +35,16 @@ __all__ = ["Member", "RidgePotential", "assembled"]
 
 # Points evaluated at once.
 CHUNK = 2000
-# Terms of the posterior variance that confine samples, those that grow most beyond the data: at most so many, and so
-# many numbers in all.
-MOST_CONFINING, CONFINING_NUMBERS = 48, 20_000
 # Standard errors above this multiple of this quantile over learners' points are unexplored.
 BEYOND, CERTAIN = 3.0, 0.99
-# The wall beyond them, in spans of βR̂ over learners' points, and its least height.
-WALL, LEAST_WALL = 1.0, 2.0
+# The wall beyond them, in spans of βR̂ over learners' points.
+WALL = 1.0
 # Chains that run at least, as they set the metric together, and points that their starts are worth at least.
 FEWEST_CHAINS, STARTS = 128, 50.0
 # Draws of a chain between checks, the fewest in all, and the most rounds.
 DRAWS, FEWEST_DRAWS, MOST_ROUNDS = 200, 2000, 5
 # Rows at most whose residuals set the error bars.
 JUDGED_BY = 1 << 16
-# Units in the compiled density are padded to a multiple of this number.
-PADDED = 128
 
 
 class Member(NamedTuple):
@@ -161,21 +158,22 @@ class RidgePotential:
         """Whether another fit has the same units."""
         return isinstance(other, RidgePotential) and self.uses(tuple(member.units for member in other.members))
 
-    def _inside(self, points: np.ndarray) -> np.ndarray:
+    def inside(self, points: np.ndarray) -> np.ndarray:
+        """Points (n, dim) in the frame."""
         return (np.asarray(points, float) - self.frame.centre) @ self.frame.forward.T
 
     def _each(self, function: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
         """A function of points in the frame, by chunks."""
-        z = self._inside(points)
+        z = self.inside(points)
         parts = [function(z[first : first + CHUNK]) for first in range(0, len(z), CHUNK)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def _values(self, z: np.ndarray) -> np.ndarray:
+    def values(self, z: np.ndarray) -> np.ndarray:
         """R̂ of each member (members, n)."""
         found = []
         for units, head, *_ in self.members:
             curvature, slope = head.affine[:, :-1], head.affine[:, -1]
-            found.append(0.5 * ((z @ curvature) * z).sum(axis=1) + z @ slope + values(units, z) @ head.weights)
+            found.append(0.5 * ((z @ curvature) * z).sum(axis=1) + z @ slope + unit_values(units, z) @ head.weights)
         return np.stack(found)
 
     @property
@@ -185,25 +183,25 @@ class RidgePotential:
 
     def value(self, points: np.ndarray) -> np.ndarray:
         """R̂ at points (n, dim), up to a constant."""
-        return self._each(lambda z: self.shares @ self._values(z), points)
+        return self._each(lambda z: self.shares @ self.values(z), points)
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """∇R̂ at points (n, dim)."""
         return self.nearby().gradient(points)
 
     @cached_property
-    def _systems(self) -> list[tuple[System, np.ndarray, Any]]:
+    def systems(self) -> list[tuple[System, np.ndarray, Any]]:
         """The normal equations of each member, its mean terms over typical points, and its factor."""
-        z = self._inside(self.typical)
+        z = self.inside(self.typical)
         found = []
         for units, head, sums, *_ in self.members:
             system = System(sums, units, self.frame.precision)
-            found.append((system, system.terms(z, values(units, z)).mean(axis=0), system.factor(head)))
+            found.append((system, system.terms(z, unit_values(units, z)).mean(axis=0), system.factor(head)))
         return found
 
     def error(self, points: np.ndarray) -> np.ndarray:
         """Standard error of R̂ minus its mean over typical points, see `onlooker.fit.error_bars`."""
-        known = self._values(self._inside(self.typical))
+        known = self.values(self.inside(self.typical))
         middle = known.mean(axis=1)[:, None]
 
         def apart(heights: np.ndarray) -> np.ndarray:
@@ -215,29 +213,29 @@ class RidgePotential:
         def bar(z: np.ndarray) -> np.ndarray:
             total = np.zeros(len(z))
             for (units, head, _, share, scores), (system, about, factor) in zip(
-                self.members, self._systems, strict=True
+                self.members, self.systems, strict=True
             ):
-                terms = system.terms(z, values(units, z)) - about
+                terms = system.terms(z, unit_values(units, z)) - about
                 solved = system.solved(terms, head, factor)
                 variance = self.noise * (terms * solved).sum(axis=1)
                 if scores is not None:
                     smoothed = system.smoothed(solved, head, factor, self.noise)
                     variance = np.maximum(variance, ((solved @ scores) ** 2).sum(axis=1) + smoothed)
                 total += share * variance
-            return np.sqrt(widened(total, [apart(self._values(z))], [usual]))
+            return np.sqrt(widened(total, [apart(self.values(z))], [usual]))
 
         return self._each(bar, points)
 
     def covariance(self, points: np.ndarray) -> np.ndarray:
         """See `Potential.covariance`."""
-        z = self._inside(points)
+        z = self.inside(points)
         total = np.zeros((len(z), len(z)))
-        for (units, head, _, share, scores), (system, about, factor) in zip(self.members, self._systems, strict=True):
-            terms = system.terms(z, values(units, z)) - about
+        for (units, head, _, share, scores), (system, about, factor) in zip(self.members, self.systems, strict=True):
+            terms = system.terms(z, unit_values(units, z)) - about
             solved = system.solved(terms, head, factor)
             seen = 0.0 if scores is None else (solved @ scores) @ (solved @ scores).T
             total += share * (self.noise * (terms @ solved.T) + seen)
-        away = self._values(z) - self._values(self._inside(self.typical)).mean(axis=1)[:, None]
+        away = self.values(z) - self.values(self.inside(self.typical)).mean(axis=1)[:, None]
         away = away - self.shares @ away
         total += 0.5 * (away.T * self.shares) @ away
         return scaled((total + total.T) / 2, self.error(points))
@@ -256,7 +254,7 @@ class RidgePotential:
         sizes = np.array([weights[part].sum() for part in parts])
         members = []
         with one_thread():
-            for one, (system, *_) in zip(self.members, self._systems, strict=True):
+            for one, (system, *_) in zip(self.members, self.systems, strict=True):
                 left = y - predicted(one.head.affine, one.units, one.head.weights, z)
                 scores = np.stack([system.scores(left[part], z[part], weights[part]) for part in parts], axis=1)
                 share = min(1.0, float(sizes.sum()) / system.count)
@@ -265,9 +263,9 @@ class RidgePotential:
 
     def explored(self, points: np.ndarray) -> np.ndarray:
         """Whether points (n, dim) are within the learners' radius, and R̂ about as certain as at their points."""
-        near = np.linalg.norm(self._inside(points), axis=1) <= self.radius
+        near = np.linalg.norm(self.inside(points), axis=1) <= self.radius
         if near.any():
-            near[near] = self._uncertain(self._inside(np.asarray(points)[near])) <= 1
+            near[near] = self._uncertain(self.inside(np.asarray(points)[near])) <= 1
         return near
 
     def weights(self, points: np.ndarray, gradients: np.ndarray) -> np.ndarray:
@@ -286,81 +284,12 @@ class RidgePotential:
 
     @cached_property
     def _limit(self) -> float:
-        return BEYOND * float(np.quantile(errors(self._density, self._inside(self.typical)), CERTAIN)) + 1e-12
+        return BEYOND * float(np.quantile(errors(self._density, self.inside(self.typical)), CERTAIN)) + 1e-12
 
     @cached_property
     def _density(self) -> Density:
         """The numbers of the density at β = 1, without a limit yet."""
-        system, about, _ = self._systems[0]
-        units, head, *_ = self.members[0]
-        quadratic = system.quadratic * (1 + head.quadratic)
-        level = system.count * system.precision
-        inverse = np.zeros((self.dim, self.dim))
-        inverse[system.rows, system.columns] = 1 / quadratic * np.where(system.rows == system.columns, 0.25, 1.0)
-        counts = [-(-sum(len(part) for part in parts) // PADDED) * PADDED for parts in self._parts()]
-        most = int(np.clip(CONFINING_NUMBERS // self.dim**2, 8, MOST_CONFINING))
-        lifted = np.zeros((most, sum(counts)))
-        squares, along = np.zeros((most, self.dim, self.dim)), np.zeros((most, self.dim))
-        shift = np.zeros(most)
-        if units.number:
-            matrix = system.prior_matrix(head)
-            variance, axes = np.linalg.eigh(matrix)
-            probes = self._inside(self.typical)
-            probes = np.concatenate([probes, 1.5 * probes])
-            left = system.left(system.terms(probes, values(units, probes)) - about, head)
-            weight = ((left @ axes) ** 2).mean(axis=0) / np.maximum(variance, 1e-12 * variance.max())
-            chosen = np.argsort(-weight)[:most]
-            rows = (axes[:, chosen] / np.sqrt(np.maximum(variance[chosen], 1e-12 * variance.max()))).T
-            few = len(chosen)
-            cut = len(units.bends)
-            lifted[:few, :cut] = rows[:, :cut]
-            lifted[:few, counts[0] : counts[0] + units.number - cut] = rows[:, cut:]
-            flat = rows @ (system.mixed / quadratic) * np.where(system.rows == system.columns, 0.5, 1.0)
-            squares[:few][:, system.rows, system.columns] = flat
-            along[:few] = rows @ (system.linear / level)
-            shift[:few] = system.left(about[None], head)[0] @ rows.T
-        bends, waves = (_stacked(parts, count) for parts, count in zip(self._parts(), counts, strict=True))
-        # One candidate, or as many as there may be: the others have no share.
-        places = 1 if len(self.members) == 1 else MOST_MEMBERS
-        affine = [member.head.affine for member in self.members]
-        numbers = (
-            1.0,
-            _stacked([self.shares], places),
-            _stacked([self._values(self._inside(self.typical)).mean(axis=1)], places),
-            _stacked([np.stack(affine)], places),
-            bends,
-            waves,
-            *self._weights(places, counts),
-            system.turn,
-            system.mean,
-            inverse,
-            1 / level,
-            lifted,
-            squares,
-            along,
-            shift,
-            np.sqrt(self.noise),
-            np.inf,
-            LEAST_WALL,
-            self.frame.centre,
-            self.frame.forward,
-            self.frame.backward,
-        )
-        return Density(*(jnp.asarray(number, jnp.float32) for number in numbers))
-
-    def _parts(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        return [member.units.bends for member in self.members], [member.units.waves for member in self.members]
-
-    def _weights(self, places: int, counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of log cosh units and of cosines, a row for each candidate and a column for each unit of any."""
-        found = np.zeros((places, counts[0])), np.zeros((places, counts[1]))
-        first = [0, 0]
-        for row, member in enumerate(self.members):
-            cut = len(member.units.bends)
-            for kind, part in enumerate((member.head.weights[:cut], member.head.weights[cut:])):
-                found[kind][row, first[kind] : first[kind] + len(part)] = part
-                first[kind] += len(part)
-        return found
+        return unconfined(self)
 
     def maximum(self, samples: np.ndarray, interval: tuple[float, float] | None = None) -> np.ndarray:
         """See `Reward.maximum`."""
@@ -383,7 +312,7 @@ class RidgePotential:
         numbers = self._confined(beta, likely, heights)
         chosen = log_density if coordinates is None else folded(coordinates, measure)
         lanes = max(chains, FEWEST_CHAINS)
-        starts = self._inside(np.random.default_rng(seed).choice(self.typical, lanes, p=likely))
+        starts = self.inside(np.random.default_rng(seed).choice(self.typical, lanes, p=likely))
         each = draws or max(DRAWS, -(-FEWEST_DRAWS // chains))
         more = hamiltonian_chains(chosen, numbers, starts, each, seed)
 
@@ -400,7 +329,7 @@ class RidgePotential:
         flat = samples.reshape(-1, self.dim)
 
         def slope(points: np.ndarray) -> np.ndarray:
-            return slopes(chosen, numbers, self._inside(points)) @ self.frame.forward
+            return slopes(chosen, numbers, self.inside(points)) @ self.frame.forward
 
         return Drawn(samples, stein(slope, flat, None if coordinates is None else coordinates.interval))
 
@@ -417,7 +346,7 @@ class RidgePotential:
         heights
             βR̂ (n,) at typical points.
         """
-        found = errors(self._density, self._inside(self.typical))
+        found = errors(self._density, self.inside(self.typical))
         order = np.argsort(found)
         limit = BEYOND * found[order][np.searchsorted(np.cumsum(likely[order]), CERTAIN)] + 1e-12
         wall = max(LEAST_WALL, WALL * float(np.subtract(*np.quantile(heights, [0.95, 0.05]))))
@@ -453,9 +382,3 @@ def assembled(
         held_out_error,
         dictionary.quadratic_error,
     )
-
-
-def _stacked(parts: list[np.ndarray], count: int) -> np.ndarray:
-    """Parts one after another, with zeros up to a number of rows."""
-    rows = np.concatenate(parts)
-    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]))])

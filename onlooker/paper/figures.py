@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onlooker.core.histogram import Histogram
-from onlooker.fit.grid_reward import GridReward
 from onlooker.reconstruction.plots import COLOURS, TRUTH, empty_figure, label_axes, reward_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["beside_truth", "distances", "marginals", "one_marginal", "overview", "side_by_side", "surface"]
+__all__ = ["beside_truth", "demonstration", "distances", "marginals", "one_marginal", "side_by_side", "surface"]
 
 
 def _density(histogram: Histogram) -> np.ndarray:
@@ -126,40 +125,64 @@ def one_marginal(found: Mapping[str, np.ndarray], truth: np.ndarray, title: str)
     return figure
 
 
-def overview(
-    points: np.ndarray,
-    gradients: np.ndarray,
-    estimate: GridReward,
-    true_reward: np.ndarray,
-    truth: Histogram,
-    depth: float = 8.0,
+def demonstration(
+    seen: tuple[np.ndarray, np.ndarray],
+    centres: tuple[np.ndarray, ...],
+    rewards: tuple[np.ndarray, np.ndarray, np.ndarray],
+    line: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    depth: float,
+    shown: int = 500,
 ) -> "Figure":
-    """The observations, the reconstructed reward, the true reward, and the marginals of both laws.
+    """What is seen, R̂, R, both along the line through two hills, and what the paper's learner makes of it.
 
-    ``true_reward`` is R at the estimate's centres; both are shown relative to their maxima.
+    Parameters
+    ----------
+    seen
+        Points and gradients (n, 2).
+    centres
+        Places of a grid along each axis.
+    rewards
+        R̂, R, and the R̂ of the paper's learner at the grid's places, below the maximum of R.
+    line
+        Along the line: the distance from the first hill, R̂, its standard error, and R.
+    depth
+        How far below the maximum is drawn.
+    shown
+        Number of gradients drawn.
     """
-    figure = empty_figure(11.5, 7.2)
-    panels = figure.subplot_mosaic("AABBCC;DDDEEE", height_ratios=(1.25, 1))
-    seen, found, real = (panels[name] for name in "ABC")
+    figure = empty_figure(11.5, 7.4)
+    panels = figure.subplot_mosaic("AABBCC;DDDDEE", height_ratios=(1.2, 1))
+    shape = tuple(map(len, centres))
+    some = np.linspace(0, len(seen[0]) - 1, shown).astype(int)
+    points, gradients = (part[some] for part in seen)
     length = np.linalg.norm(gradients, axis=1, keepdims=True)
-    seen.quiver(*points.T, *(gradients / length).T, color="#1f77b4", alpha=0.55, angles="xy", scale=28, width=0.004)
-    seen.set_aspect("equal")
-    label_axes(seen)
-    seen.set_title(f"what is seen: points and noisy gradients\n({len(points)} of them, lengths not drawn)", fontsize=11)
-    # R̂ is known up to a constant: the one that fits best near the top.
-    values = estimate.values
-    high = np.isfinite(values) & (true_reward > true_reward.max() - 4)
-    shifted = values - np.mean(values[high] - true_reward[high]) - true_reward.max() if high.any() else values
-    reward_panel(found, estimate.centres, shifted, depth)
-    found.set_title("what Onlooker makes of it: R̂\n(white: not explored)", fontsize=11)
-    filled = reward_panel(real, estimate.centres, true_reward - true_reward.max(), depth)
-    real.set_title("what the learners climb: R\n(never shown to Onlooker)", fontsize=11)
-    for axes in (seen, found, real):
-        axes.set_xlim(*estimate.histogram.edges[0][[0, -1]])
-        axes.set_ylim(*estimate.histogram.edges[1][[0, -1]])
-    figure.colorbar(filled, ax=real, label="reward below its maximum", shrink=0.85)
-    for axis, axes in enumerate((panels["D"], panels["E"])):
-        _marginal_panel(axes, axis, {"Onlooker's chains": estimate.histogram}, truth)
-        if axis == 0:
-            axes.legend(fontsize=9, loc="upper left", frameon=False)
+    arrows: dict[str, Any] = {"angles": "xy", "scale": 28, "width": 0.004, "alpha": 0.55, "color": COLOURS[0]}
+    panels["A"].quiver(*points.T, *(gradients / length).T, **arrows)
+    titles = {
+        "A": f"what is seen: points and noisy gradients\n({shown} of {len(seen[0]):,}, lengths not drawn)",
+        "B": "what Onlooker makes of it: R̂\n(white: not explored)",
+        "C": "what the learners climb: R\n(never shown to Onlooker)",
+        "D": "along the line through both hills",
+        "E": "the paper's learner, from the same rows",
+    }
+    for name, title in titles.items():
+        panels[name].set_title(title, fontsize=11)
+    drawn = [
+        reward_panel(panels[name], centres, values.reshape(shape), depth)
+        for name, values in zip("BCE", rewards, strict=True)
+    ]
+    for name in "ABCE":
+        panels[name].set_xlim(centres[0][0], centres[0][-1])
+        panels[name].set_ylim(centres[1][0], centres[1][-1])
+        panels[name].set_aspect("equal")
+        label_axes(panels[name])
+    figure.colorbar(drawn[1], ax=panels["C"], label="reward below its maximum", shrink=0.85)
+    where, found, bars, real = line
+    axes = panels["D"]
+    axes.fill_between(where, found - 2 * bars, found + 2 * bars, alpha=0.3, color=COLOURS[0], linewidth=0)
+    axes.plot(where, found, color=COLOURS[0], label="R̂ ± 2 standard errors")
+    axes.plot(where, real, "--", color=TRUTH, label="R")
+    axes.set_ylim(-depth, 1)
+    label_axes(axes, "distance from the left hill towards the right one", "reward below its maximum")
+    axes.legend(fontsize=9, frameon=False, loc="lower center")
     return figure

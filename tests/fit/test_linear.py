@@ -153,7 +153,7 @@ def test_gradients_of_the_same_paths_need_crossed_parts():
     assert np.linalg.norm(np.mean(unaware, axis=0)) > 1.1 * np.linalg.norm(W)
 
 
-@pytest.mark.parametrize(("parts", "agents", "steps", "runs"), [(1, 6, 12, 300), (1, 1, 15, 300), (4, 6, 12, 100)])
+@pytest.mark.parametrize(("parts", "agents", "steps", "runs"), [(1, 6, 12, 300), (1, 1, 15, 300), (4, 6, 12, 60)])
 def test_intervals_cover_and_the_misfit_test_is_seldom_wrong(parts, agents, steps, runs):
     """Coverage of 3 weights within 4.5 standard errors of .95 or above, but not far; 1 % alarms, within 4.5."""
     covered, alarms, reliability = [], 0, []

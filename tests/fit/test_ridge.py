@@ -402,7 +402,7 @@ def test_chains_meet_a_wall_where_the_fit_is_uncertain(bumps, found):
     found = replace(found, members=(member._replace(share=0.6), Member(units, head, sums, 0.4)))
     heights = 2.0 * found.value(found.typical)
     numbers = found._confined(2.0, np.full(len(heights), 1 / len(heights)), heights)
-    z = found._inside(np.concatenate([found.typical[:40], 6 * found.typical[:40]]))
+    z = found.inside(np.concatenate([found.typical[:40], 6 * found.typical[:40]]))
     points = z @ found.frame.backward.T + found.frame.centre
     error = errors(numbers, z)
     excess = np.maximum(error / float(numbers.limit) - 1, 0)
