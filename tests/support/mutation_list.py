@@ -47,6 +47,7 @@ NEW_FIT = "fit/test_potential.py::test_a_new_fit_serves_every_caller"
 JOINED = "fit/test_potential.py::test_every_fit_passes_the_suite[2]"
 JOINED_ROWS = "fit/test_potential.py::test_kept_rows_are_joined_and_faded"
 PASSES = "reconstruction/test_passes.py"
+PASSES_TRAINERS = "reconstruction/test_passes_trainers.py"
 UNBIASED = "simulation/test_policy_gradient.py::test_two_batches_are_unbiased"
 
 MUTATIONS = (
@@ -1476,6 +1477,49 @@ MUTATIONS = (
         "first + jnp.arange(plan.groups, dtype=first.dtype)",
         "jnp.arange(plan.groups, dtype=first.dtype)",
         ("engine/test_run.py::test_parts_of_a_run_are_the_whole",),
+    ),
+    # --- large logs and trainers
+    Mutation(
+        "a large log without the weight decay of what learners climb",
+        "onlooker/reconstruction/runs.py",
+        "gradients = decay.added(points, gradients)",
+        "gradients = gradients + 0",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "kept sums of one objective taken for those of another",
+        "onlooker/reconstruction/by_passes.py",
+        "None if self.decay is None else [np.asarray(part).tolist() for part in self.decay],",
+        "",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "a large log knows the trainer of its first shard only",
+        "onlooker/reconstruction/by_passes.py",
+        "log.note(found)",
+        "log.note(found[:1])",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "marks of a sample that are those of other rows",
+        "onlooker/reconstruction/passes.py",
+        "marks=of_rows(seen.marks, which))",
+        "marks={})",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "advice about signs that a recorder knows",
+        "onlooker/data/quality_sums.py",
+        "elif len(self.agents.cosines) and not sign_known:",
+        "elif len(self.agents.cosines):",
+        (f"{PASSES_TRAINERS}::test_the_sign_of_what_a_recorder_read_is_known",),
+    ),
+    Mutation(
+        "rows up to a position, and the rest of its shard",
+        "onlooker/data/log/tail.py",
+        "end = read if last is None else min(read, last)",
+        "end = read",
+        ("data/test_log.py::test_a_position_within_a_shard_is_gone_on_from",),
     ),
     # --- trainers
     Mutation(
