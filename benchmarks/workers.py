@@ -1,6 +1,6 @@
 """Logs of any size: memory, CPU seconds and bits of `reconstruct` by one process, by several, on Ray and from a store.
 
-    python -m benchmarks.workers [--rows 20000000] [--dim 2] [--before CHECKOUT] [--only memory,bits,faults,tasks,store]
+    python -m benchmarks.workers [--rows 20000000] [--dim 2] [--before CHECKOUT] [--only memory,bits,faults,tasks,…]
 
 The log is that of 2000 learners that climb two hills, and it is kept in --folder for the next time. Every call is made
 in a process of its own: "peak" is its largest resident memory, "CPU" its processor seconds and "workers" those of the
@@ -143,6 +143,23 @@ def tasks() -> None:
             print(f"workers={workers}: an empty task {each:.1f} ms; {running:.2f} of {engine.parallel} tasks at a time")
 
 
+def parity(folder: Path, dim: int = 20, rows: int = 200_000) -> None:
+    """A log that fits into memory, by passes and in memory: the sample has every row, so the same units are chosen."""
+    import onlooker
+    from onlooker.reconstruction import by_passes
+    from onlooker.reconstruction.options import Options
+    from onlooker.workers import engine_for
+
+    log = onlooker.open_log(made(folder, rows, dim))
+    memory = onlooker.reconstruct(log.read())
+    with engine_for(None) as engine:
+        read = by_passes.by_passes(log, Options(1.0, 64, 0), engine)
+    places = read.seen.points[::50]
+    apart = read.potential.value(places) - memory.fitted.value(places)
+    share = np.abs(apart - apart.mean()).max() / memory.fitted.value(places).std()
+    print(f"N = {dim}, {rows:,} rows, by passes and in memory: |ΔR̂| is {share:.1g} of its spread at most", flush=True)
+
+
 def interrupted(bench: Bench) -> None:
     """A call that is killed when half of its sums are kept, and made again."""
     kept = bench.folder / "kept"
@@ -177,7 +194,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=2)
     parser.add_argument("--before", type=Path, default=None)
     parser.add_argument("--folder", type=Path, default=Path("out/workers"))
-    parser.add_argument("--only", default="memory,bits,faults,tasks,store")
+    parser.add_argument("--only", default="memory,bits,faults,tasks,store,parity")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     folder, parts = given.folder.resolve(), given.only.split(",")
@@ -196,6 +213,8 @@ def main() -> None:
         from_store(bench)
     if "tasks" in parts:
         tasks()
+    if "parity" in parts:
+        parity(folder)
     seen = {row["bits"] for row in bench.rows if row["name"] != "before"}
     print(f"bits: {'all equal' if len(seen) <= 1 else 'DIFFERENT'}")
     for row in bench.rows:

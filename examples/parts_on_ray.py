@@ -39,5 +39,5 @@ def main(parts: int) -> onlooker.Chains:
 if __name__ == "__main__":
     with on_ray():
         chains = main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
-    print(f"{chains.chains} chains, {chains.steps} steps, rhat {chains.diagnostics['rhat']:.2f}")
+    print(f"{chains.chains} chains in parts, {chains.steps} steps each")
     print("R̂ at (0, 0) and (1, 0):", chains.reward([[0.0, 0.0], [1.0, 0.0]]).round(2))

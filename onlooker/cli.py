@@ -227,8 +227,7 @@ def reconstruct_log(
     opened = _open(log, learning_rate, optimizer, momentum, weight_decay, descent)
     if components is None and method in ("auto", "potential") and not small(opened):
         _writable(folder)
-        rows = opened.row_count()
-        print(f"reading {rows:,} observations of {opened.dim} dimensions …", file=sys.stderr, flush=True)
+        print(f"reading observations of {opened.dim} dimensions …", file=sys.stderr, flush=True)
         source: Any = opened
     else:
         source = _read(opened, components)

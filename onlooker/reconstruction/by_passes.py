@@ -49,9 +49,16 @@ OF_SAMPLE = ("sign-doubtful", "points-flat")
 
 def small(log: Log) -> bool:
     """Whether a log's rows are read into memory: if they are no more than a sample, or not in shards."""
-    if not log.has_gradients or not all(name.endswith(".parquet") for name in log.shards()):
+    names = log.shard_names()
+    if not log.has_gradients or not all(name.endswith(".parquet") for name in names):
         return True
-    return log.row_count() <= _most(log.dim)
+    rows = 0
+    for first in range(0, len(names), FOOTERS):
+        # Only until it is known: workers may read the others.
+        rows += sum(max(footer.rows, 0) for footer in log.footers(names[first : first + FOOTERS]).values())
+        if rows > _most(log.dim):
+            return False
+    return True
 
 
 def _most(dim: int) -> int:
@@ -153,8 +160,8 @@ class _Passes:
         self.began, self.fit = time.perf_counter(), fit
         self.log, self.options, self.engine = log, options, engine
         self.kept = None if checkpoint is None else Kept(checkpoint)
-        # Sent to workers, which need neither footers nor directions.
-        self.sent = replace(log, _footers={}, _projection=None, torn=set(log.torn))
+        # Sent to workers, which need neither footers nor directions, and may be in another folder.
+        self.sent = replace(log, path=log.path.absolute(), known_footers={}, _projection=None, torn=set(log.torn))
         # Known when all shards have said what they know of the trainer.
         self.decay: Decay | None = None
         self.settings: tuple[Any, ...] = ()
@@ -178,12 +185,13 @@ class _Passes:
 
     def _shards(self) -> list[Shard]:
         """Pass 0: the shards and their numbers of rows."""
-        names = self.log.shards()
-        parts = [names[first : first + FOOTERS] for first in range(0, len(names), FOOTERS)]
-        if len(parts) == 1:
-            found = list(self.log.footers(names).values())
-        else:
-            found = [footer for part in self.engine.each(footers, parts, self.sent) for footer in part]
+        names = self.log.shard_names()
+        unread = [name for name in names if name not in self.log.known_footers]
+        parts = [unread[first : first + FOOTERS] for first in range(0, len(unread), FOOTERS)]
+        if len(parts) > 1:
+            for part, found in zip(parts, self.engine.each(footers, parts, self.sent), strict=True):
+                self.log.known_footers |= dict(zip(part, found, strict=True))
+        found = list(self.log.footers(names).values())
         log, options = self.log, self.options
         log.torn |= {name for name, footer in zip(names, found, strict=True) if footer.rows < 0}
         log.note(found)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from onlooker.core.messages import deliver, undelivered
@@ -53,7 +54,10 @@ def reconstruct_many(logs: Mapping[Any, Any], *, workers: Workers = None, **opti
             raise TypeError(
                 f"logs[{name!r}] is {type(log).__name__}; give a log's path or address, or observe(points, gradients)."
             )
-    items = [(str(name), log if isinstance(log, Observations) else str(log)) for name, log in logs.items()]
+    # Workers may be in another folder.
+    items = [(str(name), log if isinstance(log, Observations) else _absolute(log)) for name, log in logs.items()]
+    if options.get("checkpoint") is not None:
+        options["checkpoint"] = _absolute(options["checkpoint"])
     results = {}
     with engine_for(workers) as engine, progress("reconstructing", len(items), None) as report:
         for name, result in zip(logs, engine.each(_one, items, options), strict=True):
@@ -62,6 +66,10 @@ def reconstruct_many(logs: Mapping[Any, Any], *, workers: Workers = None, **opti
     for name, result in results.items():
         deliver(result.found.warnings, about=str(name))
     return results
+
+
+def _absolute(path: Any) -> str:
+    return str(path) if "://" in str(path) else str(Path(path).absolute())
 
 
 def _one(item: tuple[str, Any], options: dict[str, Any]) -> Reconstruction:

@@ -17,7 +17,8 @@ import numpy as np
 
 from onlooker.core.policies import Coordinates
 from onlooker.data.agents_seen import RowsByAgent, hashes_of
-from onlooker.data.log.reader import Footer, Log
+from onlooker.data.log.reader import Log
+from onlooker.data.log.shards import Footer
 from onlooker.data.marks import joined_marks, of_rows
 from onlooker.data.observations import Observations
 from onlooker.data.quality import Limits

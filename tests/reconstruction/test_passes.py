@@ -1,17 +1,21 @@
 """Sums over runs of shards are those over all rows, however the log is cut; what is chosen and warned about."""
 
+import json
 import shutil
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import onlooker
+from onlooker import cli
 from onlooker.data.agents_seen import MOST, AgentsSeen, RowsByAgent, distinct, hashes_of
 from onlooker.data.quality import agreement_with_steps
 from onlooker.data.splits import agents_held_out, rows_in_held_stretches, stretches_held_out
 from onlooker.fit.jumps.record import jumps_in
 from onlooker.reconstruction import by_passes, reconstruct
+from onlooker.reconstruction.inspect_log import inspect_large, inspect_log
 from onlooker.reconstruction.options import Options
 from onlooker.reconstruction.passes import TOGETHER
 from onlooker.reconstruction.runs import runs_of, shards_of
@@ -215,6 +219,22 @@ def test_jumps_of_stretches_are_those_of_the_whole_watch(tmp_path, monkeypatch):
     assert "reward-jumped" in codes(onlooker.reconstruct(tmp_path, chains=4))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("jumps", [(), (1_100_000,), (540_000, 990_000, 1_560_000)])
+def test_jumps_of_long_stretches_are_those_of_the_whole_watch(tmp_path, monkeypatch, jumps):
+    """Two million rows in four runs, each watched from 2¹⁸ rows before it."""
+    cut_small(monkeypatch, run=500_000, before=1 << 18, after=1 << 14)
+    seen = climbers(2_000_000, dim=2, seed=1, jumps=jumps)
+    whole = [jump.at for jump in jumps_in(onlooker.observe(**seen))]
+    passes = by_passes._Passes(
+        onlooker.open_log(write(tmp_path, seen, shard=50_000)), Options(1.0, 4, 0), InProcess(), None, fit=False
+    )
+    found = passes._passed(passes._shards())[1].jumps[:, 0]
+    assert len(whole) == len(jumps)
+    assert len(found) == len(whole)
+    assert (np.abs(found - whole) <= 512).all()
+
+
 @pytest.mark.cluster
 def test_above_three_dimensions_the_head_has_all_rows(tmp_path, monkeypatch):
     cut_small(monkeypatch, run=3000, sample=10_000)
@@ -228,6 +248,69 @@ def test_above_three_dimensions_the_head_has_all_rows(tmp_path, monkeypatch):
     places = rows["points"][::90]
     apart = read.potential.value(places) - memory.fitted.value(places)
     assert np.abs(apart - apart.mean()).max() < 1e-4 * memory.fitted.value(places).std()
+
+
+@pytest.mark.cluster
+def test_logs_of_nobody_and_of_policies(rows, tmp_path, monkeypatch):
+    """Without agents stretches are held out; coordinates of policies are folded by the tasks."""
+    cut_small(monkeypatch)
+    with onlooker.LogWriter(tmp_path / "nobody", rows=1000) as log:
+        log.add_many(rows["points"], rows["gradients"])
+    passes = passes_over(tmp_path / "nobody")
+    choice, total = passes._passed(passes._shards())
+    assert not choice.chosen.by_agent
+    held, train = total.sums.held.count, total.sums.train.count
+    assert held / (held + train) == pytest.approx(stretches_held_out(ROWS, 0).mean(), abs=1e-3)
+    known = rows["agents"] % 20 == 0
+    assert onlooker.reconstruct(tmp_path / "nobody", chains=4).found.diagnostics["observations"] > 23_000
+    # One agent has most rows: stretches are held out, too.
+    lonely = {**rows, "agents": np.where(known, rows["agents"], 7)}
+    assert not passes_over(write(tmp_path / "lonely", lonely))._chosen(*_sample_of(tmp_path / "lonely")).chosen.by_agent
+    angles = onlooker.policies.spherical(1, 2)
+    turned = {**rows, "points": np.arccos(np.clip(0.4 * rows["points"], -1, 1))}
+    write(tmp_path / "policies", turned)
+    folded = onlooker.reconstruct(tmp_path / "policies", chains=4, coordinates=angles)
+    memory = onlooker.reconstruct(**turned, chains=4, coordinates=angles)
+    places = np.linspace(0.6, 1.4, 9)[:, None]
+    apart = folded.reward(places) - memory.reward(places)
+    assert np.abs(apart - apart.mean()).max() < 3 * memory.reward_error(places).max()
+
+
+def _sample_of(folder):
+    passes = passes_over(folder)
+    return passes._sample(runs_of(passes._shards(), 1), False)
+
+
+@pytest.mark.cluster
+def test_a_large_log_is_inspected_by_passes(rows, folder, tmp_path, monkeypatch, capsys):
+    cut_small(monkeypatch)
+    memory = inspect_log(onlooker.open_log(folder), onlooker.read_log(folder))
+    large = inspect_large(onlooker.open_log(folder), InProcess(), tmp_path / "kept")
+    assert large.usable
+    assert (large.method, large.reason, large.warnings) == (memory.method, memory.reason, [])
+    for name in ("observations", "dimension", "rejected", "torn_shards", "agents", "rows_per_agent"):
+        assert large.numbers[name] == memory.numbers[name]
+    assert large.numbers["noise"] == pytest.approx(memory.numbers["noise"], rel=0.1)
+    jumped = write(tmp_path / "jumped", climbers(24_000, jumps=(12_000,)))
+    found = inspect_large(onlooker.open_log(jumped), InProcess())
+    assert [message.code for message in found.warnings] == ["jump-suspected"]
+    assert abs(found.warnings[0].numbers["row"] - 12_000) < 512
+    monkeypatch.setattr(sys, "argv", ["onlooker", "inspect", str(folder), "--checkpoint", str(tmp_path / "kept")])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert not left.value.code
+    assert "observations       24,000" in capsys.readouterr().out
+    out = tmp_path / "out"
+    monkeypatch.setattr(sys, "argv", ["onlooker", "reconstruct", str(folder), "--workers", "1", "--out", str(out)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert not left.value.code
+    assert json.loads((out / "summary.json").read_text())["diagnostics"]["observations"] == ROWS
+    monkeypatch.setattr(sys, "argv", ["onlooker", "reconstruct", str(folder), "--workers", "many"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert "workers is 'many'; give a number of processes, or 'ray'." in capsys.readouterr().err
 
 
 def test_agents_are_counted_in_bounded_memory():

@@ -1446,8 +1446,8 @@ MUTATIONS = (
     Mutation(
         "held-out stretches of a part with other edges than those of the whole",
         "onlooker/data/splits.py",
-        "edges = -(-np.arange(STRETCHES + 1) * count // STRETCHES)",
-        "edges = np.arange(STRETCHES + 1) * (count // STRETCHES)",
+        "seed)[rows * STRETCHES // count % STRETCHES]",
+        "seed)[rows // (count // STRETCHES) % STRETCHES]",
         (f"{PASSES}::test_stretches_are_held_out_of_parts_as_of_the_whole",),
     ),
     Mutation(

@@ -8,7 +8,7 @@ a break.
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -21,7 +21,7 @@ from onlooker.data.log.about import DIRECTIONS, About, about_of, began_of
 from onlooker.data.log.columns import coded, joined, thinned
 from onlooker.data.log.directions import load_projection
 from onlooker.data.log.formats import Rows, UnreadableError
-from onlooker.data.log.shards import Position, in_order, name_noted, names_in
+from onlooker.data.log.shards import Footer, Position, in_order, name_noted, names_in
 from onlooker.data.marks import joined_marks, of_rows
 from onlooker.data.observations import Observations, observe, usable_rows
 from onlooker.data.optimizer import Optimizer, as_optimizer
@@ -29,7 +29,7 @@ from onlooker.data.projection import Projection
 from onlooker.data.trainer import Trainer, common
 from onlooker.storage.stores import Place, StorePath, as_place
 
-__all__ = ["Footer", "Log", "NoRowsError", "open_log", "read_log", "torn_shards"]
+__all__ = ["Log", "NoRowsError", "open_log", "read_log", "torn_shards"]
 
 # Largest number of values per column (rows times dimensions) that is read into memory: 320 MB of float64.
 MOST_NUMBERS = 40_000_000
@@ -39,24 +39,6 @@ REQUESTS = 16
 
 class NoRowsError(ValueError):
     """The log has no rows yet."""
-
-
-class Footer(NamedTuple):
-    """What a shard says without being read.
-
-    Attributes
-    ----------
-    rows
-        Number of rows; −1 if the shard is torn.
-    began
-        Time at which its writer got the first row; 0 if unknown.
-    trainer
-        What it says about the trainer; ``None`` if it is torn.
-    """
-
-    rows: int
-    began: float
-    trainer: Trainer | None = None
 
 
 @dataclass
@@ -75,6 +57,8 @@ class Log:
         Fields of `About` given by the caller, which override the log's own description.
     torn
         Names of the shards skipped so far.
+    known_footers
+        What shards have said so far without being read, by name.
     """
 
     path: Place
@@ -82,7 +66,7 @@ class Log:
     has_gradients: bool
     believed: dict[str, Any] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
-    _footers: dict[str, Footer] = field(default_factory=dict, repr=False)
+    known_footers: dict[str, Footer] = field(default_factory=dict, repr=False)
     _trainer: Trainer | None = None
     _projection: Projection | None = field(default=None, repr=False)
 
@@ -106,7 +90,11 @@ class Log:
         """What is known of the trainers of all shards that were read."""
         return self.about.trainer if self._trainer is None else self._trainer
 
-    def shards(self) -> list[str]:
+    def shards(self) -> list[Place]:
+        """The files of the log, in the order in which they are read."""
+        return [self.place(name) for name in self.shard_names()]
+
+    def shard_names(self) -> list[str]:
         """The names of the log's shards, or of its only file, in the order in which they are read."""
         if not self.path.is_dir():
             if not self.path.exists():
@@ -118,14 +106,14 @@ class Log:
 
     def footers(self, names: list[str]) -> dict[str, Footer]:
         """What shards say without being read; a shard is asked once."""
-        missing = [name for name in names if name not in self._footers]
+        missing = [name for name in names if name not in self.known_footers]
         if isinstance(self.path, StorePath) and len(missing) > 1:
             with ThreadPoolExecutor(REQUESTS) as threads:
                 found = list(threads.map(self._footer, missing))
         else:
             found = [self._footer(name) for name in missing]
-        self._footers |= dict(zip(missing, found, strict=True))
-        return {name: self._footers[name] for name in names}
+        self.known_footers |= dict(zip(missing, found, strict=True))
+        return {name: self.known_footers[name] for name in names}
 
     def _footer(self, name: str) -> Footer:
         try:
@@ -143,11 +131,14 @@ class Log:
 
     def place(self, name: str) -> Place:
         """Where a shard is."""
+        if isinstance(self.path, StorePath):
+            # Not by asking the store, for every shard.
+            return self.path if name == self.path.name else self.path / name
         return self.path / name if self.path.is_dir() else self.path
 
     def row_count(self) -> int:
         """The number of rows in the shards that give it without being read (Parquet)."""
-        names = [name for name in self.shards() if name.endswith(".parquet")]
+        names = [name for name in self.shard_names() if name.endswith(".parquet")]
         return sum(max(footer.rows, 0) for footer in self.footers(names).values())
 
     def batches(self, after: str = "") -> Iterator[tuple[Rows, str]]:
@@ -161,7 +152,7 @@ class Log:
     def pieces(self, after: str = "") -> Iterator[tuple[Rows, Position, str, int]]:
         """The same, each piece with its shard, and the number of the shard's rows read by then."""
         position = Position.of(after)
-        for name in self.shards():
+        for name in self.shard_names():
             skip = position.rows_of(name)
             if skip is None or name in self.torn:
                 continue
@@ -220,7 +211,7 @@ class Log:
     def _with_gaps(self) -> Iterator[tuple[Rows, int]]:
         """All rows, in pieces, each with the number of torn shards before it."""
         gaps = 0
-        for name in self.shards():
+        for name in self.shard_names():
             if name not in self.torn:
                 for rows, _ in self.rows_of(name):
                     yield rows, gaps

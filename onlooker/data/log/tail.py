@@ -93,7 +93,7 @@ def until(log: Log, position: str, most: int | None = None) -> Iterator[Batch]:
     """Iterate once more over the rows up to the position of an earlier batch; other parameters as of `available`."""
     check_gradients(log)
     reached, now = Position.of(position), Position.of("")
-    for shard in log.shards():
+    for shard in log.shard_names():
         last = reached.rows_of(shard)
         if last == 0 or shard in log.torn:
             continue
