@@ -79,6 +79,7 @@ def test_the_slice_is_covered_where_the_mean_force_is_not(logs, projected):
     assert found.explained < 1
 
 
+@pytest.mark.trainers
 def test_far_from_the_plane_it_is_said(logs):
     whole, few, folder = logs
     unknown = onlooker.landscape(replace(few, marks={}))
