@@ -52,7 +52,7 @@ def test_tasks_add_the_weight_decay_and_the_log_says_so(tmp_path, monkeypatch):
     cut_small(monkeypatch)
     rows = climbers(8000)
     write(tmp_path, rows)
-    digests = set()
+    digests, settings = set(), set()
     for objective in ("training", "loss"):
         passes = passes_over(tmp_path, objective)
         choice, total = passes._passed(passes._shards())
@@ -62,6 +62,7 @@ def test_tasks_add_the_weight_decay_and_the_log_says_so(tmp_path, monkeypatch):
         usual = choice.chosen.limits.hold(seen.points, seen.gradients)
         whole = choice.chosen.sums
         digests.add(chosen_digest(choice.chosen, passes.settings))
+        settings.add(repr(passes.settings))
         whole.add(seen.points[usual], seen.gradients[usual], held[usual])
         mine = pack(total.sums)
         for name, sums in pack(whole).items():
@@ -74,7 +75,8 @@ def test_tasks_add_the_weight_decay_and_the_log_says_so(tmp_path, monkeypatch):
         assert codes(warnings)[:3] == SAID
         assert message_of(warnings, "clipping-undone").numbers["limit"] == 3
         assert message_of(warnings, "clipping-undone").numbers["share"] == pytest.approx(0.25, abs=0.05)
-    assert len(digests) == 2
+    # Neither sums nor samples that were kept are those of the other objective.
+    assert len(digests) == len(settings) == 2
 
 
 def test_the_sign_of_what_a_recorder_read_is_known(tmp_path, monkeypatch):
@@ -87,7 +89,8 @@ def test_the_sign_of_what_a_recorder_read_is_known(tmp_path, monkeypatch):
     assert codes(large.warnings)[:3] == codes(small.warnings)[:3] == SAID
     # One verdict, of all rows.
     assert large.numbers["observations"] == small.numbers["observations"] == 8000
-    assert large.numbers["independent_rows"] > 8000 * 0.01
+    worth = [one.numbers["independent_rows"] for one in (large, small)]
+    assert worth[0] == pytest.approx(worth[1], rel=0.6)
     assert (large.usable, large.method) == (small.usable, small.method)
 
 
