@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MPLBACKEND := Agg
 
-.PHONY: demo watch test test-slow test-browser test-cluster mutations screenshots docs lint format bench promises examples figures clean
+.PHONY: demo watch test test-cluster test-trainers test-slow test-browser mutations screenshots docs lint format bench promises examples figures clean
 
 $(VENV)/core: pyproject.toml
 	@echo "setting up $(VENV): a minute or two"
@@ -52,6 +52,13 @@ test: $(VENV)/tools         ## the tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	@echo "make test-browser tests the page in a browser."
 
+$(VENV)/trainers: $(VENV)/tools
+	$(PIP) -c constraints-test.txt -e '.[trainers]'
+	touch $@
+
+test-trainers: $(VENV)/trainers  ## record each trainer: stable-baselines3, Lightning, transformers, Accelerate
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m trainers
+
 test-browser: $(VENV)/browser  ## test the page and the report in a real Chromium, installed from Debian
 	command -v chromium > /dev/null
 	$(BIN)/python -m pytest -m browser
@@ -95,10 +102,11 @@ examples: $(VENV)/learners  ## record CartPole agents and clients, with pictures
 	$(BIN)/python examples/cartpole.py out/cartpole.png
 	$(BIN)/python examples/clients.py out/clients.png
 
-figures: $(VENV)/learners   ## the figures of the docs
+figures: $(VENV)/learners $(VENV)/peers   ## the figures of the docs
 	$(BIN)/python -m tools.schematic docs/figures
 	$(BIN)/onlooker demo --out docs/figures
 	$(BIN)/python -m tools.dimension docs/figures
+	$(BIN)/python -m tools.landscape docs/figures
 	$(BIN)/python examples/policies.py docs/figures/policies.png
 	$(BIN)/python examples/explain.py docs/figures/explain.png
 	$(BIN)/python examples/tracking.py docs/figures/tracking.png

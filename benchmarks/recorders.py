@@ -7,9 +7,12 @@ opening and closing it, and writing the first shard, which imports libraries, ta
 """
 
 import itertools
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +125,32 @@ def _seconds(make: Make, parameters: int, wait: float) -> tuple[float, float]:
     return without, with_it
 
 
+IMPORT = """
+import sys
+for name in ("jax", "jaxlib", "scipy", "numpyro", "optax", "matplotlib", "xarray", "zarr", "typer", "rich", "pooch"):
+    sys.modules[name] = None  # as if it were not installed
+import time, numpy, pyarrow, pyarrow.parquet, pyarrow.csv, torch
+before, began = len(sys.modules), time.perf_counter()
+import onlooker.data.record.torch
+print(1e3 * (time.perf_counter() - began), len(sys.modules) - before)
+"""
+
+
+def light() -> None:
+    """What recording needs beside torch, NumPy and PyArrow: `pip install --no-deps onlooker`."""
+    done = subprocess.run([sys.executable, "-c", IMPORT], check=True, capture_output=True, text=True)
+    milliseconds, modules = done.stdout.split()
+    files = list(Path(onlooker.__file__).parent.rglob("*.py"))
+    size = sum(file.stat().st_size for file in files) / 1e6
+    keep("recorder's import", ms=float(milliseconds), modules=float(modules), package_mb=size)
+    print(
+        f"without the other dependencies: imported in {float(milliseconds):.0f} ms, {modules} modules; the package has "
+        f"{size:.1f} MB of sources"
+    )
+
+
 def main() -> None:
+    light()
     torch.set_num_threads(1)
     print("recorder   parameters   step, µs   recorded, µs   more, µs   loop of 1 ms and the step: more, %")
     for name, make in (

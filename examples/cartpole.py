@@ -7,8 +7,9 @@ for every step until the pole or the cart leaves its bounds, at most 500. A poli
 pushes right with probability σ(θ·s). Onlooker sees the weights and the noisy policy gradients, but no state, action or
 return. From these it reconstructs the expected return as a function of the weights.
 
-Policies drawn uniformly from the explored region are then rolled out. Their returns are compared with R̂, and with two
-simple scores: the density of the learners' points, and the distance along the learners' mean displacement ("mean way").
+Policies drawn uniformly from the explored region are then rolled out. Their returns are compared with R̂, and with three
+simple scores: the density of the learners' points, the distance along the learners' mean displacement ("mean way"),
+and how long the learners near a policy had trained ("training time").
 
 Learners start up to 2.5 away from a policy that pushes in the direction in which the pole falls: some balance it at
 once, others drop it at once. Around θ = 0 all would move in the same direction, and the distance along it would rank
@@ -23,6 +24,7 @@ import gymnasium
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from scipy.spatial import cKDTree
 from scipy.special import expit
 from scipy.stats import gaussian_kde, pearsonr, spearmanr
 
@@ -121,6 +123,7 @@ def main(
         "R̂": result.reward(places),
         "log-density": gaussian_kde(seen.points.T).logpdf(places.T),
         "mean way": places @ way,
+        "training time": training_time(seen, places),
     }
     numbers = {
         "gradients": len(seen),
@@ -135,6 +138,13 @@ def main(
     draw(seen, result, truth, scores, numbers).savefig(picture, dpi=110)
     print(f"the picture is in {picture}")
     return numbers
+
+
+def training_time(seen, places: np.ndarray, neighbours: int = 25) -> np.ndarray:
+    """The mean step number of the learners' rows around each place (n, 4): late is better, if learners learn."""
+    spread = seen.points.std(axis=0)
+    _, near = cKDTree(seen.points / spread).query(places / spread, k=neighbours)
+    return seen.times[near].mean(axis=1)
 
 
 def draw(seen, result, truth, scores, numbers) -> Figure:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onlooker.core import policies as policies
     from onlooker.core.messages import Message, OnlookerWarning
     from onlooker.data import projection as projection
+    from onlooker.data.along import along
     from onlooker.data.log.reader import open_log, read_log
     from onlooker.data.log.writer import LogWriter
     from onlooker.data.observations import Observations, observe
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from onlooker.fit import memory as memory
     from onlooker.live.observer import Observer
     from onlooker.reconstruction.compare import Comparison, compare
+    from onlooker.reconstruction.landscape import landscape
     from onlooker.reconstruction.many import reconstruct_many
     from onlooker.reconstruction.maximum_region import MaximumRegion
     from onlooker.reconstruction.reconstruct import reconstruct
@@ -54,8 +56,10 @@ __all__ = [
     "OnlookerWarning",
     "Optimizer",
     "Reconstruction",
+    "along",
     "compare",
     "explain",
+    "landscape",
     "load",
     "observe",
     "open_log",
@@ -87,7 +91,9 @@ _HOME = {
     "OnlookerWarning": "core.messages",
     "Optimizer": "data.optimizer",
     "Reconstruction": "reconstruction.result",
+    "along": "data.along",
     "explain": "explanation.explain",
+    "landscape": "reconstruction.landscape",
     "load": "reconstruction.store",
     "observe": "data.observations",
     "open_log": "data.log.reader",

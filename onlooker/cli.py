@@ -10,7 +10,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-import numpy as np
 import typer
 
 from onlooker._version import __version__
@@ -28,8 +27,6 @@ __all__ = ["app", "main"]
 EXAMPLES = ("bayes", "posterior", "logistic", "cmdp", "tracking")
 # Largest number of coordinates that are printed.
 MOST_SHOWN = 8
-# Largest number of points that principal components are computed from.
-MOST_TRAJECTORY = 20_000
 
 app = typer.Typer(
     add_completion=False,
@@ -136,6 +133,10 @@ Descent = Annotated[
     bool | None,
     typer.Option("--descent/--ascent", help="The gradients are those of a loss, or not; overrides the log."),
 ]
+Objective = Annotated[
+    str,
+    typer.Option(help="training: what learners climb, with their weight decay; loss: without it."),
+]
 Components = Annotated[int | None, typer.Option(help="Use only this number of principal components of the points.")]
 Workers = Annotated[
     str | None, typer.Option(help="Who reads a large log: a number of processes, or ray. Default: this process.")
@@ -201,6 +202,7 @@ def reconstruct_log(
     weight_decay: WeightDecay = 0.0,
     descent: Descent = None,
     components: Components = None,
+    objective: Objective = "training",
     workers: Workers = None,
     checkpoint: Sums = None,
 ) -> None:
@@ -208,6 +210,7 @@ def reconstruct_log(
 
     After Ctrl-C, the same command with --checkpoint reads only the rest of a large log.
     """
+    from onlooker.data.trainer import OBJECTIVES
     from onlooker.reconstruction.by_passes import small
     from onlooker.reconstruction.folder import SUMMARY, write_result
     from onlooker.reconstruction.reconstruct import METHODS, reconstruct
@@ -217,6 +220,8 @@ def reconstruct_log(
         raise ValueError(
             f"method is {method!r}; choose one of {', '.join(known)}; others need a density, given in Python."
         )
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective is {objective!r}; choose one of {', '.join(OBJECTIVES)}.")
     folder = Path("out") / (Path(log).name or "log") if out is None else out
     asked = _workers(workers)
     opened = _open(log, learning_rate, optimizer, momentum, weight_decay, descent)
@@ -230,7 +235,7 @@ def reconstruct_log(
         print(f"read {len(source):,} observations of {source.dim} dimensions; fitting …", file=sys.stderr, flush=True)
         checkpoint = None
     options: dict[str, Any] = {"beta": beta, "chains": chains, "seed": seed, "workers": asked, "checkpoint": checkpoint}
-    result = reconstruct(source, method=method, **options)
+    result = reconstruct(source, method=method, objective=objective, **options)
     summary = write_result(folder, result, log=str(log), command=_command(context), about=opened.about.to_metadata())
     numbers = result.diagnostics
     where = "" if summary["maximum_explored"] else ", where no learner was"
@@ -352,15 +357,14 @@ def _open(
 def _read(opened: "Log", components: int | None) -> "Observations":
     """Read a log into memory, and project its points on their principal components if these are asked for."""
     from onlooker.core.terminal import progress
-    from onlooker.data.projection import principal_components
+    from onlooker.data.components import of_all
 
     if components is not None:
         check_whole(components=components)
     with progress("reading", opened.row_count() or None, None) as report:
         seen = opened.read(report)
     if components is not None:
-        sample = seen.points[np.linspace(0, len(seen) - 1, min(len(seen), MOST_TRAJECTORY)).astype(int)]
-        projection = principal_components(sample, components)
+        projection = of_all(seen.points, components)
         print(f"{components} components explain {projection.explained:.0%} of the points' variance", file=sys.stderr)
         seen = projection(seen)
     return seen

@@ -171,7 +171,7 @@ def test_the_noise_correction_example():
 
 def test_the_page_of_real_learners(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recorded, collected, offline, live, along = blocks("docs/real-learners.md")
+    _, _, recorded, collected, offline, live, along = blocks("docs/real-learners.md")
     names: dict = {}
     for code in (recorded, collected, offline, live):
         exec(code, names)
@@ -193,6 +193,32 @@ def test_the_page_of_features(tmp_path, monkeypatch):
     exec(live, names)
     assert names["live"].jumps == []
     assert names["live"].contrast(goal=1, grey=-1).value == pytest.approx(value, abs=2 * error)
+
+
+@pytest.mark.trainers
+def test_the_first_five_minutes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quick, asked, *_ = blocks("docs/real-learners.md")
+    names: dict = {}
+    exec(quick, names)
+    exec(asked, names)
+    losses = names["run"].values
+    assert names["run"].reward[-1] - names["run"].reward[0] == pytest.approx(
+        losses[-100:].mean() - losses[0], abs=4 * names["run"].error[-1]
+    )
+    assert names["weights"].shape == (1, 97)
+
+
+@pytest.mark.trainers
+def test_the_page_of_landscapes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("docs/landscapes.md")
+    names: dict = {}
+    exec(code, names)
+    found, true = names["around"].reward(names["grid"]), np.array(names["true"])
+    known = np.isfinite(found)
+    assert np.corrcoef(found[known], true[known])[0, 1] > 0.95
+    assert np.isfinite(names["rewards"]).sum() > 20
 
 
 def test_nothing_is_left_to_fill_in():

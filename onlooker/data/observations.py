@@ -1,6 +1,7 @@
 """Observations (θ, g): points that a learner visited, with the ascent gradients g ≈ ∇R(θ) it followed there."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,9 @@ from onlooker.data.optimizer import Optimizer, as_optimizer
 # For type annotations only: recorders must run without JAX.
 if TYPE_CHECKING:
     from jax import Array
+
+    from onlooker.data.projection import Projection
+    from onlooker.data.trainer import Trainer
 
 __all__ = ["LARGEST", "Observation", "Observations", "observe", "usable_rows"]
 
@@ -50,6 +54,12 @@ class Observations:
         (n,) indices of these rows among those given to `onlooker.data.quality.inspect`; ``None`` if all were kept.
     agent_names
         Names of the agents if ``agents`` holds indices into them, as in a log; ``None`` if ``agents`` holds the names.
+    marks
+        Numbers (n,) by name about what a trainer did at each row (`onlooker.data.marks`); those that say something.
+    trainer
+        What a log knows about the trainer; ``None`` if there is no log.
+    projection
+        The directions that the points are along; ``None`` if points are all parameters, or if it is unknown.
     """
 
     points: np.ndarray
@@ -60,6 +70,9 @@ class Observations:
     warnings: tuple[Message, ...] = ()
     rows: np.ndarray | None = None
     agent_names: np.ndarray | None = None
+    marks: Mapping[str, np.ndarray] = field(default_factory=dict)
+    trainer: "Trainer | None" = None
+    projection: "Projection | None" = None
 
     def __len__(self) -> int:
         return len(self.points)

@@ -52,6 +52,11 @@ class Projection:
         )
         return Message("projected", text, {"directions": self.dim, "dimensions": self.directions.shape[1]})
 
+    @property
+    def along_origin(self) -> np.ndarray:
+        """Wθ₀ (few,): y + Wθ₀ are the coordinates of θ itself along the directions."""
+        return self.directions @ self.origin
+
     def points(self, points: Any) -> np.ndarray:
         """Project points θ (…, many) to y (…, few)."""
         return (np.asarray(points) - self.origin) @ self.directions.T
@@ -75,6 +80,7 @@ class Projection:
             points=self.points(observations.points),
             gradients=self.gradients(observations.gradients),
             warnings=(*observations.warnings, self.warning),
+            projection=self,
         )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onlooker.core.messages import Message
+from onlooker.data.marks import of_rows
 from onlooker.data.observations import Observations
 
 __all__ = [
@@ -71,7 +72,8 @@ def inspect(seen: Observations, closed: bool = False) -> tuple[Observations, lis
     if not np.ptp(seen.gradients, axis=0).any():
         text = "gradients are all equal: as far as was seen the reward is a plane without a maximum."
         warnings.append(Message("gradients-equal", text))
-    else:
+    elif not (seen.trainer is not None and seen.trainer.recorded):
+        # The sign of what a recorder reads is known; a learner with momentum may well move against it.
         warnings += _warn_about_sign(seen, closed)
     warnings += _warn_about_flatness(seen)
     if seen.agents is not None:
@@ -169,6 +171,7 @@ def _rows(seen: Observations, rows: np.ndarray) -> Observations:
         agents=None if seen.agents is None else seen.agents[rows],
         times=None if seen.times is None else seen.times[rows],
         rows=rows if seen.rows is None else seen.rows[rows],
+        marks=of_rows(seen.marks, rows),
     )
 
 

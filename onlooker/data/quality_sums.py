@@ -130,8 +130,8 @@ class QualitySums:
         _, first, which = np.unique(self.digests, axis=0, return_index=True, return_inverse=True)
         return (first[which.reshape(-1)] != np.arange(len(self.digests))) & (self.digests[:, 0] > 0)
 
-    def messages(self, dim: int) -> list[Message]:
-        """Warnings about the rows."""
+    def messages(self, dim: int, sign_known: bool = False) -> list[Message]:
+        """Warnings about the rows; none about the sign of gradients if a recorder read them."""
         warnings = []
         if self.rejected:
             total = self.rows + self.runaways + self.rejected
@@ -150,7 +150,7 @@ class QualitySums:
         if flat[dim:].all():
             text = "gradients are all equal: as far as was seen the reward is a plane without a maximum."
             warnings.append(Message("gradients-equal", text))
-        elif len(self.agents.cosines):
+        elif len(self.agents.cosines) and not sign_known:
             warnings += about_steps(self.agents.cosines)
         if self.agents.number:
             warnings += about_number(self.agents.number, dim)

@@ -241,18 +241,19 @@ class Rule(NamedTuple):
 def about_updates(seen: Observations) -> tuple[dict[str, float], list[Message]]:
     """Numbers for the diagnostics, and warnings."""
     numbers: dict[str, float] = {}
-    warnings = _about_clipping(seen, numbers)
+    # What the recorder knows is said by `onlooker.data.trainer`.
+    warnings = [] if "clip" in seen.marks else _about_clipping(seen, numbers)
     steps = steps_of(seen)
     rule = steps.rule()
     if rule is not None:
         numbers |= {"learners_rate": rule.rate, "learners_momentum": rule.momentum, "learners_decay": rule.decay}
-        if rule.decay:
+        if rule.decay and not (seen.trainer is not None and seen.trainer.decays):
             text = (
                 f"the optimizer adds {-rule.decay:.3g}·θ to the gradients (weight decay): learners climb "
                 f"R − {rule.decay / 2:.3g}·|θ|², not R. R̂ is R without it: subtract it to see what they maximise."
             )
             warnings.append(Message("decay-added", text, {"decay": rule.decay}))
-    if steps.scaled:
+    if steps.scaled and "scale" not in seen.marks:
         text = (
             f"{steps.scaled:.1%} of the gradients are times another power of two than the others, while the steps they "
             "led to are not: they were recorded with a loss scale that changed. Divide by the scale before recording."

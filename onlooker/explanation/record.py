@@ -19,6 +19,7 @@ import numpy as np
 
 from onlooker.core.messages import in_short
 from onlooker.data.log.writer import LogWriter
+from onlooker.data.projection import Projection
 from onlooker.explanation.features import Features, as_features
 from onlooker.explanation.gathered import Gathered, gather
 from onlooker.fit.linear import LinearSums
@@ -67,6 +68,9 @@ class SumsWriter(LogWriter):
             raise ValueError(f"the log is of {self._dim} dimensions but points have {dim}; use another folder.")
         self._dim = dim
 
+    def along(self, projection: Projection | None) -> None:
+        """Nothing: sums do not say where points were."""
+
     def fill(self, *row: Any) -> bool:
         """Never straight into a buffer."""
         return False
@@ -79,13 +83,21 @@ class SumsWriter(LogWriter):
         agent: Hashable | None = None,
         time: float | None = None,
         learning_rate: float | None = None,
+        **marks: float,
     ) -> None:
         """Add one row; see `LogWriter.add`."""
         agents = None if agent is None else [agent]
         self.add_many(np.asarray(point)[None], np.asarray(gradient)[None], agents=agents, times=None)
 
     def add_many(
-        self, points: Any, gradients: Any = None, *, agents: Any = None, times: Any = None, learning_rates: Any = None
+        self,
+        points: Any,
+        gradients: Any = None,
+        *,
+        agents: Any = None,
+        times: Any = None,
+        learning_rates: Any = None,
+        **marks: Any,
     ) -> None:
         """Add rows of points and gradients; those with a NaN or an infinity are left out."""
         points, gradients = np.asarray(points), np.asarray(gradients)

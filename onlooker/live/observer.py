@@ -26,8 +26,9 @@ from onlooker.core.messages import Message, deliver
 from onlooker.core.settings import as_places, check_whole
 from onlooker.data.log.reader import Log, open_log
 from onlooker.data.log.tail import Batch, available, check_same_log
-from onlooker.data.observations import observe
+from onlooker.data.observations import Observations, observe
 from onlooker.data.quality import Limits, usual_limits
+from onlooker.data.trainer import about_trainer
 from onlooker.fit.jumps import Jump, JumpDetector, JumpWatch
 from onlooker.fit.jumps.detector import OtherDetector
 from onlooker.fit.jumps.watch import as_detector, shown
@@ -229,6 +230,8 @@ class Observer:
                     self.save(checkpoint)
                     saved = self.seen
             self._note_torn(log)
+            nothing = np.zeros((0, log.dim))
+            self._say(about_trainer(Observations(nothing, nothing, trainer=log.trainer, projection=log.projection)))
             if checkpoint is not None:
                 self.save(checkpoint)
             return self.seen - before

@@ -17,6 +17,7 @@ from onlooker.data.observations import Observations
 from onlooker.data.quality import DUPLICATES, inspect, usual_limits
 from onlooker.data.quality_sums import QualitySums
 from onlooker.data.splits import agents_held_out, balanced, rows_in_held_stretches
+from onlooker.data.trainer import Decay, about_trainer, decay_of
 from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.record import confirmed
 from onlooker.fit.jumps.settings import SETTINGS as JUMPS
@@ -147,7 +148,7 @@ def looked_at(log: Log, seed: int, engine: Engine, checkpoint: Any = None) -> Lo
     shards = passes._shards()
     choice, total = passes._passed(shards)
     log.torn |= total.torn
-    warnings = [*total.quality.messages(log.dim), *choice.warnings]
+    warnings = passes._warnings(choice, total)
     jump = int(total.jumps[-1, 0]) if len(total.jumps) else None
     return Looked(choice.seen, total.quality, warnings, choice.numbers, jump, shards[-1].end)
 
@@ -159,15 +160,11 @@ class _Passes:
         self.began, self.fit = time.perf_counter(), fit
         self.log, self.options, self.engine = log, options, engine
         self.kept = None if checkpoint is None else Kept(checkpoint)
-        # Sent to workers, which need no footers and may be in another folder.
-        self.sent = replace(log, path=log.path.absolute(), known_footers={}, torn=set(log.torn))
-        self.settings = (
-            log.name,
-            log.dim,
-            options.seed,
-            options.about.get("coordinates"),
-            sorted(log.believed.items(), key=repr),
-        )
+        # Sent to workers, which need neither footers nor directions, and may be in another folder.
+        self.sent = replace(log, path=log.path.absolute(), known_footers={}, _projection=None, torn=set(log.torn))
+        # Known when all shards have said what they know of the trainer.
+        self.decay: Decay | None = None
+        self.settings: tuple[Any, ...] = ()
 
     def result(self) -> Read:
         """Pass after pass, until the sample's box holds the rows and no shard is there twice."""
@@ -195,7 +192,18 @@ class _Passes:
             for part, found in zip(parts, self.engine.each(footers, parts, self.sent), strict=True):
                 self.log.known_footers |= dict(zip(part, found, strict=True))
         found = list(self.log.footers(names).values())
-        self.log.torn |= {name for name, footer in zip(names, found, strict=True) if footer.rows < 0}
+        log, options = self.log, self.options
+        log.torn |= {name for name, footer in zip(names, found, strict=True) if footer.rows < 0}
+        log.note(found)
+        self.decay = decay_of(log.trainer, log.projection, log.dim, options.objective)
+        self.settings = (
+            log.name,
+            log.dim,
+            options.seed,
+            options.about.get("coordinates"),
+            sorted(log.believed.items(), key=repr),
+            None if self.decay is None else [np.asarray(part).tolist() for part in self.decay],
+        )
         shards = shards_of(names, [footer.rows for footer in found])
         if not shards:
             raise NoRowsError(f"{self.log.path} has no rows yet; wait until some have been written.")
@@ -215,7 +223,8 @@ class _Passes:
             return found
         some = [run._replace(before=(), after=()) for run in runs] if again else some_shards(runs, SAMPLED)
         most, there = _most(self.log.dim), sum(shard.rows for run in some for shard in run.shards)
-        asked = Asked(self.sent, self.options.seed, min(1.0, SPARE * most / there), self.options.coordinates)
+        share = min(1.0, SPARE * most / there)
+        asked = Asked(self.sent, self.options.seed, share, self.options.coordinates, self.decay)
         parts, done = [], 0
         with progress("sampling", there, None) as report:
             for run, part in zip(some, self.engine.each(sampled, some, asked), strict=True):
@@ -240,7 +249,7 @@ class _Passes:
 
     def _chosen(self, sample: Sample, rows: int) -> _Choice:
         """Everything that sums depend on, from the sample."""
-        options, seen = self.options, sample.seen
+        options, seen = self.options, replace(sample.seen, trainer=self.log.trainer, projection=self.log.projection)
         if seen.agents is not None and seen.agents.dtype.kind not in "iufb":
             names, codes = np.unique(seen.agents, return_inverse=True)
             seen = replace(seen, agents=codes, agent_names=names)
@@ -260,7 +269,7 @@ class _Passes:
         sums = begin(*given) if self.fit else None
         # A loss scale that changes looks like a jump of the reward.
         watched = all(message.code != "loss-scaled" for message in updates)
-        chosen = Chosen(self.sent, options.seed, rows, by_agent, limits, sums, options.coordinates, watched)
+        chosen = Chosen(self.sent, options.seed, rows, by_agent, limits, sums, options.coordinates, self.decay, watched)
         kept = [message for message in warnings if message.code in OF_SAMPLE]
         return _Choice(chosen, replace(checked, rows=None), [*kept, *updates], numbers)
 
@@ -316,9 +325,9 @@ class _Passes:
         seen = replace(choice.seen, rejected=quality.rejected)
         potential = total.sums.fit().judged(seen.points, seen.gradients, seen.agents, options.seed)
         warnings = [*([torn_shards(len(log.torn))] if log.torn else []), *_about_repeated(repeated, quality.rows)]
-        warnings += [*quality.messages(dim), *choice.warnings]
+        warnings += self._warnings(choice, total)
         seconds = time.perf_counter() - self.began
-        result = from_potential(potential, seen, warnings, options, seconds)
+        result = from_potential(potential, seen, warnings, options, seconds, quality.rows)
         jumps = [
             Jump(int(at), int(found), statistic, threshold)
             for at, found, statistic, threshold in total.jumps.tolist()
@@ -326,12 +335,20 @@ class _Passes:
         ]
         counted = {"observations": quality.rows, "sampled": len(seen), **choice.numbers}
         found = result.found
-        result = replace(result, found=Findings({**found.diagnostics, **counted}, found.warnings))
+        found = Findings({**found.diagnostics, **counted}, found.warnings)
+        result = replace(result, found=found, projection=log.projection)
         return Read(result, potential, seen, jumps, shards[-1].end, choice.numbers)
+
+    def _warnings(self, choice: _Choice, total: _Total) -> list[Message]:
+        """What the trainer did, by the sample's marks; and warnings about all rows."""
+        log, along = self.log, self.log.projection
+        told = about_trainer(choice.seen, self.options.objective)
+        rows = total.quality.messages(log.dim, log.trainer.recorded)
+        return [*([] if along is None else [along.warning]), *told, *rows, *choice.warnings]
 
     def _confirmed(self, row: int, shards: list[Shard], chosen: Chosen, potential: Potential) -> bool:
         """Whether the rows about a jump confirm it; the driver reads them."""
-        near = rows_at(self.log, shards, row, JUMPS.confirmed_by, chosen.limits, chosen.coordinates)
+        near = rows_at(self.log, shards, row, JUMPS.confirmed_by, chosen.limits, chosen.coordinates, chosen.decay)
         assert near.rows is not None
         at = int(np.searchsorted(near.rows, row))
         return confirmed(Jump(at, at, 0.0, 0.0), near, potential)

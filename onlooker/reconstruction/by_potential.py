@@ -14,6 +14,7 @@ from onlooker.fit.potential import Potential, fit
 from onlooker.reconstruction.draws import Draws, Findings, Law
 from onlooker.reconstruction.options import Options, some_of
 from onlooker.reconstruction.result import Reconstruction
+from onlooker.reconstruction.usable import about_rows, independent_rows
 
 __all__ = ["by_potential", "from_potential"]
 
@@ -35,12 +36,21 @@ def by_potential(seen: Observations, warnings: list[Message], options: Options) 
 
 
 def from_potential(
-    potential: Potential, seen: Observations, warnings: list[Message], options: Options, fit_seconds: float
+    potential: Potential,
+    seen: Observations,
+    warnings: list[Message],
+    options: Options,
+    fit_seconds: float,
+    rows: int | None = None,
 ) -> Reconstruction:
-    """The result for a fitted reward: what is known without samples, which are drawn when they are used."""
+    """The result for a fitted reward: what is known without samples, which are drawn when they are used.
+
+    The observations may be a sample of so many ``rows``.
+    """
     sample = seen.points[np.random.default_rng(options.seed).integers(0, len(seen), LOOKED_AT)]
     low, high = np.quantile(potential.value(sample), [0.05, 0.95])
     span = float(high - low)
+    independent = independent_rows(seen, rows)
     assumptions = examined(seen.points, seen.gradients, seen.agents, potential, options.seed)
     split = None
     if seen.agents is not None and any(one.code == "agents-disagree" for one in about_assumptions(assumptions)):
@@ -52,6 +62,7 @@ def from_potential(
         "held_out_error": potential.held_out_error,
         "quadratic_error": potential.quadratic_error,
         "reward_span": span,
+        "independent_rows": independent,
         **assumptions.numbers,
         "fit_seconds": fit_seconds,
         **potential.settings,
@@ -65,6 +76,7 @@ def from_potential(
             diagnostics,
             [
                 *warnings,
+                *about_rows(seen, independent),
                 *potential.warnings,
                 *about_assumptions(assumptions, split),
                 *_about_errors(potential, sample),

@@ -21,7 +21,7 @@ def write_result(folder: Path, result: Reconstruction, **about: Any) -> dict[str
     found: dict[str, Any] = {"maximum": None, "maximum_explored": False}
     if result.fitted.known:
         figures = {"landscape.png": result.landscape(), **figures}
-        maximum = result.maximum()
+        maximum = result.maximum(extrapolate=True)
         found = {"maximum": maximum.tolist(), "maximum_explored": bool(result.explored(maximum[None])[0])}
     for name, figure in figures.items():
         save(figure, folder / name)

@@ -13,21 +13,20 @@ from onlooker.core.messages import Message
 from onlooker.data.log.reader import Log
 from onlooker.data.observations import Observations
 from onlooker.data.quality import inspect
+from onlooker.data.trainer import about_trainer, climbed
 from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.expected import fit_expected
 from onlooker.fit.jumps.record import given_row, jumps_in
-from onlooker.fit.jumps.statistic import correlation_times
 from onlooker.fit.potential import kind_for
 from onlooker.reconstruction.by_passes import looked_at
 from onlooker.reconstruction.reconstruct import FEWEST
+from onlooker.reconstruction.usable import about_rows, independent_rows
 from onlooker.workers import Engine
 
 __all__ = ["Inspection", "inspect_large", "inspect_log"]
 
 # Number of consecutive rows for the small fit, which bounds its time.
 ROWS = 1 << 13
-# Independent rows per coefficient of a quadratic below which a fit has little chance.
-FEWEST_PER_COEFFICIENT = 2.0
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,11 @@ def inspect_large(log: Log, engine: Engine, checkpoint: Any = None) -> Inspectio
     if looked.jump is not None:
         warnings.append(_about_suspect(looked.jump, looked.rows))
     occupancy = np.quantile(seen.points, [0.05, 0.5, 0.95], axis=0)
-    found, explained, independent = _small_fit(seen)
-    # A sampled row is worth as much as any other.
-    independent *= quality.rows / len(seen)
+    found, explained = _small_fit(seen)
+    independent = independent_rows(seen, quality.rows)
+    few = about_rows(seen, independent)
     numbers |= found | {"independent_rows": independent}
-    return Inspection(*_verdict(seen, explained, independent), numbers, occupancy, warnings)
+    return Inspection(*_verdict(seen, explained, few), numbers, occupancy, [*warnings, *few])
 
 
 def inspect_log(log: Log, seen: Observations) -> Inspection:
@@ -90,7 +89,8 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
     if seen.times is not None:
         numbers["times"] = [float(seen.times.min()), float(seen.times.max())]
     occupancy = np.quantile(seen.points, [0.05, 0.5, 0.95], axis=0)
-    warnings = list(seen.warnings)
+    warnings = [*seen.warnings, *about_trainer(seen)]
+    seen = climbed(seen)
     try:
         if len(seen) < FEWEST:
             raise ValueError(f"{len(seen)} observations are too few; a reconstruction needs {FEWEST}.")
@@ -102,9 +102,11 @@ def inspect_log(log: Log, seen: Observations) -> Inspection:
     warnings += [*more, *updates]
     if jumps := jumps_in(checked):
         warnings.append(_about_suspect(given_row(jumps[-1], checked), len(seen)))
-    found, explained, independent = _small_fit(checked)
+    found, explained = _small_fit(checked)
+    independent = independent_rows(checked)
+    few = about_rows(checked, independent)
     numbers |= found | {"independent_rows": independent}
-    return Inspection(*_verdict(checked, explained, independent), numbers, occupancy, warnings)
+    return Inspection(*_verdict(checked, explained, few), numbers, occupancy, [*warnings, *few])
 
 
 def _about_suspect(row: int, rows: int) -> Message:
@@ -116,8 +118,8 @@ def _about_suspect(row: int, rows: int) -> Message:
     return Message("jump-suspected", text, {"row": row, "rows": rows})
 
 
-def _small_fit(seen: Observations) -> tuple[dict[str, Any], float, float]:
-    """Numbers of a small fit, the share of the gradients that it explains, and the number of independent rows."""
+def _small_fit(seen: Observations) -> tuple[dict[str, Any], float]:
+    """Numbers of a small fit, and the share of the gradients that it explains."""
     start = (len(seen) - min(len(seen), ROWS)) // 2
     points, gradients = (part[start : start + ROWS].astype(float) for part in (seen.points, seen.gradients))
     _, residuals = fit_expected(points, gradients)
@@ -128,26 +130,12 @@ def _small_fit(seen: Observations) -> tuple[dict[str, Any], float, float]:
         "noise": np.sqrt(noise).tolist(),
         "explained": explained,
     }
-    return numbers, explained, len(seen) * _independent_share(seen)
+    return numbers, explained
 
 
-def _independent_share(seen: Observations) -> float:
-    """Number of independent rows that a row is worth: rows of one agent are correlated, in whatever order they came."""
-    if seen.agents is not None and len(np.unique(seen.agents)) > 1:
-        order = np.argsort(seen.agents, kind="stable")[: 1 << 16]
-        return 1 / correlation_times(seen.points[order].astype(float))[0]
-    return 1 / correlation_times(seen.points[: 1 << 16].astype(float))[0]
-
-
-def _verdict(seen: Observations, explained: float, independent: float) -> tuple[bool, str, str]:
-    coefficients = seen.dim * (seen.dim + 3) // 2
-    if independent < FEWEST_PER_COEFFICIENT * coefficients:
-        return (
-            False,
-            "potential",
-            f"the rows are worth about {independent:.0f} independent ones and a quadratic in {seen.dim} dimensions has "
-            f"{coefficients} coefficients: watch more learners, or use fewer coordinates",
-        )
+def _verdict(seen: Observations, explained: float, few: list[Message]) -> tuple[bool, str, str]:
+    if few:
+        return False, "potential", str(few[0]).rstrip(".")
     kind = kind_for(seen.dim)
     reason = f"no density is needed, and it has error bars; in {seen.dim} dimensions R̂ is a sum of {kind.basis}"
     if kind.limited:

@@ -23,6 +23,8 @@ __all__ = ["Kept", "chosen_digest", "run_name"]
 
 # A sample is used until the log has this many times the rows it was drawn from.
 GROWN = 4
+# What names of its marks begin with.
+MARK = "marks/"
 
 
 class Kept:
@@ -62,7 +64,8 @@ class Kept:
         if arrays is None or not int(arrays["count"]) <= rows <= GROWN * int(arrays["count"]):
             return None
         columns = {name: arrays.get(name) for name in ("points", "gradients", "agents", "times", "rows")}
-        seen = Observations(**columns)  # type: ignore[arg-type]
+        marks = {name.removeprefix(MARK): part for name, part in arrays.items() if name.startswith(MARK)}
+        seen = Observations(**columns, marks=marks)  # type: ignore[arg-type]
         torn = frozenset(arrays["torn"].tolist())
         return Sample(arrays["keys"], seen, torn, int(arrays["rejected"])), int(arrays["count"])
 
@@ -71,6 +74,7 @@ class Kept:
         seen = sample.seen
         columns = {name: getattr(seen, name) for name in ("points", "gradients", "agents", "times", "rows")}
         arrays = {name: part for name, part in columns.items() if part is not None}
+        arrays |= {f"{MARK}{name}": part for name, part in seen.marks.items()}
         arrays |= {"keys": sample.keys, "torn": np.array(sorted(sample.torn), str)}
         arrays |= {"count": np.asarray(rows), "rejected": np.asarray(sample.rejected)}
         self._write(_sample_name(settings), "sample", arrays)

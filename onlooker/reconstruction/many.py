@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def _one(item: tuple[str, Any], options: dict[str, Any]) -> Reconstruction:
     name, log = item
     with undelivered():
         try:
-            return reconstruct(log, **options)
+            # All rows of every log would be too much to keep, and to send.
+            return replace(reconstruct(log, **options), _rows=None)
         except (ValueError, TypeError, OSError) as error:
             raise type(error)(f"{name}: {error}") from None

@@ -26,6 +26,7 @@ class Options:
     bandwidth: float | None = None
     coordinates: Coordinates | None = None
     measure: str = "coordinates"
+    objective: str = "training"
 
     @property
     def interval(self) -> tuple[float, float] | None:

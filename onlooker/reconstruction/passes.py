@@ -17,11 +17,14 @@ import numpy as np
 
 from onlooker.core.policies import Coordinates
 from onlooker.data.agents_seen import RowsByAgent, hashes_of
-from onlooker.data.log.reader import Footer, Log
+from onlooker.data.log.reader import Log
+from onlooker.data.log.shards import Footer
+from onlooker.data.marks import joined_marks, of_rows
 from onlooker.data.observations import Observations
 from onlooker.data.quality import Limits
 from onlooker.data.quality_sums import QualitySums, Sketch
 from onlooker.data.splits import agents_held_out, rows_in_held_stretches
+from onlooker.data.trainer import Decay
 from onlooker.fit.jumps.watch import JumpWatch
 from onlooker.reconstruction.runs import AFTER, BEFORE, Run, Shard, cleaned, observed
 from onlooker.storage.trees import pack
@@ -47,12 +50,15 @@ class Asked(NamedTuple):
         Share of the rows that are returned.
     coordinates
         Coordinates of policies, if the points are.
+    decay
+        The weight decay of the objective.
     """
 
     log: Log
     seed: int
     share: float
     coordinates: Coordinates | None
+    decay: Decay | None
 
 
 class Sample(NamedTuple):
@@ -96,6 +102,8 @@ class Chosen:
         Empty sums; ``None`` if rows are inspected only.
     coordinates
         Coordinates of policies, if the points are.
+    decay
+        The weight decay of the objective.
     watched
         Whether jumps are looked for.
     """
@@ -107,6 +115,7 @@ class Chosen:
     limits: Limits
     sums: Any
     coordinates: Coordinates | None
+    decay: Decay | None
     watched: bool
 
 
@@ -132,7 +141,7 @@ def sampled(run: Run, asked: Asked) -> Sample:
     found, keys, rejected = [], [], 0
     place = _mixed(np.array([run.number + (asked.seed << 32)], np.uint64))
     for rows, first in observed(log, run.shards):
-        seen, bad, _ = cleaned(rows, first, None, asked.coordinates)
+        seen, bad, _ = cleaned(rows, first, None, asked.coordinates, asked.decay)
         rejected += len(bad)
         if not len(seen):
             continue
@@ -159,7 +168,7 @@ def taken(seen: Observations, which: np.ndarray) -> Observations:
     points, gradients, agents, times, rows = (None if part is None else part[which] for part in columns)
     assert points is not None
     assert gradients is not None
-    return Observations(points, gradients, agents, times, rows=rows)
+    return Observations(points, gradients, agents, times, rows=rows, marks=of_rows(seen.marks, which))
 
 
 def concatenated(parts: list[Observations], dim: int) -> Observations:
@@ -174,7 +183,8 @@ def concatenated(parts: list[Observations], dim: int) -> Observations:
         if any(missing) and not all(missing):
             raise ValueError(f"the log has {name} in only some of its shards; move the others out of the folder.")
         columns[name] = None if all(missing) else np.concatenate(some)
-    return Observations(**columns)  # type: ignore[arg-type]
+    marks = joined_marks([part.marks for part in parts], [len(part) for part in parts])
+    return Observations(**columns, marks=marks)  # type: ignore[arg-type]
 
 
 class _Waiting:
@@ -211,7 +221,7 @@ def summed(run: Run, chosen: Chosen) -> dict[str, np.ndarray]:
     for shard, rows, first in _by_shard(log, run.shards):
         if shard is not None:
             quality = replace(quality, digests=np.pad(quality.digests, ((0, 1), (0, 0))))
-        seen, rejected, runaways = cleaned(rows, first, chosen.limits, chosen.coordinates)
+        seen, rejected, runaways = cleaned(rows, first, chosen.limits, chosen.coordinates, chosen.decay)
         quality = quality.plus(seen, len(rejected), len(runaways), sketch)
         assert seen.rows is not None
         if seen.agents is not None:
@@ -265,8 +275,9 @@ class _StretchWatch:
 
     def show(self, log: Log, shards: tuple[Shard, ...], first: int, end: int) -> None:
         """Show it rows of other runs."""
+        chosen = self._chosen
         for rows, at in observed(log, shards, max(first, 0), end):
-            self.take(*cleaned(rows, at, self._chosen.limits, self._chosen.coordinates))
+            self.take(*cleaned(rows, at, chosen.limits, chosen.coordinates, chosen.decay))
 
     def take(self, seen: Observations, rejected: np.ndarray, runaways: np.ndarray) -> None:
         """Show it the next rows."""

@@ -13,6 +13,7 @@ from onlooker.data.log.reader import Log, open_log
 from onlooker.data.observations import Observations, observe
 from onlooker.data.optimizer import Optimizer
 from onlooker.data.quality import inspect
+from onlooker.data.trainer import OBJECTIVES, about_trainer, climbed
 from onlooker.data.updates import about_updates
 from onlooker.fit.jumps.record import about_jumps, confirmed, jumps_in
 from onlooker.fit.potential import Potential
@@ -58,6 +59,7 @@ def reconstruct(
     measure: str = "coordinates",
     workers: Workers = None,
     checkpoint: Any = None,
+    objective: str = "training",
 ) -> Reconstruction:
     """Reconstruct the reward that gradient learners maximise.
 
@@ -107,6 +109,14 @@ def reconstruct(
         folded into [0, π/2], and R is assumed to be even about both ends.
     measure
         With coordinates a of policies φ, "coordinates" for samples of exp(βR) da or "policy" for exp(βR) dφ.
+    workers
+        Who reads a large log: a number of processes of this machine, or "ray"; default: this process.
+    checkpoint
+        Folder, on a disk or in a store, for sums over parts of a large log: after an interruption, or when the log has
+        grown, only the rest is read.
+    objective
+        For a log whose optimizer adds a weight decay: "training" for what learners climb, R = −loss − ½λ|θ|², or "loss"
+        for R = −loss.
 
     Examples
     --------
@@ -126,7 +136,9 @@ def reconstruct(
     check_whole(chains=chains)
     check_workers(workers)
     _check_coordinates(coordinates, measure, method)
-    options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure)
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective is {objective!r}; choose one of {', '.join(OBJECTIVES)}.")
+    options = Options(float(beta), int(chains), seed, density, step_size, bandwidth, coordinates, measure, objective)
     if isinstance(points, Observations):
         seen = points
     elif isinstance(points, str | os.PathLike | Log):
@@ -150,7 +162,13 @@ def reconstruct(
         raise ValueError("checkpoint is given with rows in memory; it is for a log, given by its path.")
     if len(seen) < FEWEST:
         raise ValueError(f"points has {len(seen)} usable observations; a reconstruction needs at least {FEWEST}.")
-    return _delivered(lambda: _reconstructed(seen, method, options), strict)
+    told = about_trainer(seen, objective)
+    rows = climbed(replace(seen, warnings=(*seen.warnings, *told)), objective)
+
+    def reconstructed() -> Reconstruction:
+        return replace(_reconstructed(rows, method, options), projection=seen.projection, _rows=seen)
+
+    return _delivered(reconstructed, strict)
 
 
 def _delivered(reconstructed: Callable[[], Reconstruction], strict: bool) -> Reconstruction:
@@ -179,11 +197,13 @@ def _of_log(log: Log, method: str, options: Options, workers: Workers, checkpoin
     if method == "auto" and _too_smooth(read.potential, numbers):
         # Chains on a kernel regression need rows in memory: they have some.
         seen = log.read(most=REPLAYED)
+        told = about_trainer(seen, options.objective)
+        seen = climbed(seen, options.objective)
         checked, warnings = inspect(seen, closed=options.interval is not None)
         if options.coordinates is not None:
             checked = _folded(checked, options.coordinates)
-        replayed = by_replay(checked, [*seen.warnings, *warnings], options)
-        result = _better(replayed, result)
+        replayed = by_replay(checked, [*seen.warnings, *told, *warnings], options)
+        result = replace(_better(replayed, result), projection=seen.projection)
     found = result.found
     warnings = [*found.warnings, *about_jumps(read.jumps, read.seen, read.rows)]
     return replace(result, found=Findings(found.diagnostics, warnings))

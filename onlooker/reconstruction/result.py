@@ -11,6 +11,9 @@ import numpy as np
 from onlooker.core.messages import Message, trusted
 from onlooker.core.policies import Coordinates
 from onlooker.core.settings import as_places, check_positive, check_seed, check_whole
+from onlooker.data.along import Along, along
+from onlooker.data.observations import Observations
+from onlooker.data.projection import Projection
 from onlooker.fit.error_bars import drawn_errors
 from onlooker.fit.grid_reward import GridReward
 from onlooker.fit.potential import Potential, Reward
@@ -58,6 +61,8 @@ class Reconstruction:
     groups
         If agents disagree and two groups of them explain it, the group of each agent, 0 or 1; otherwise ``None``. It is
         not saved.
+    projection
+        The directions that the points are along; ``None`` if points are all parameters.
     """
 
     method: str
@@ -69,6 +74,9 @@ class Reconstruction:
     # The run that produced the samples, if there was one; not saved.
     _chains: "Chains | None" = None
     groups: dict[Any, int] | None = None
+    projection: Projection | None = None
+    # All rows, for `along`; not saved.
+    _rows: Observations | None = None
 
     def __repr__(self) -> str:
         known = self.found.diagnostics
@@ -242,14 +250,38 @@ class Reconstruction:
             draws = int(draws)
         return law.sample(draws)
 
-    def maximum(self) -> np.ndarray:
+    def maximum(self, *, extrapolate: bool = False) -> np.ndarray:
         """The point (dim,) where R̂ is highest: by ascent from the best samples, or the centre of the highest bin.
 
-        The samples are drawn for it.
+        It stays where learners were: if the ascent ends elsewhere, it is the best point that was observed. With
+        ``extrapolate`` it is the end of the ascent, where R̂ may be nothing but the fit's own shape. The samples are
+        drawn for it.
         """
         interval = None if self.coordinates is None else self.coordinates.interval
         samples = self.samples.reshape(-1, self.dim)
-        return self.fitted.maximum(samples if len(samples) else self._seen, interval)
+        highest = self.fitted.maximum(samples if len(samples) else self._seen, interval)
+        if extrapolate or self.explored(highest[None])[0]:
+            return highest
+        rewards = self.reward(self._seen)
+        return highest if np.isnan(rewards).all() else self._seen[np.nanargmax(rewards)]
+
+    def to_parameters(self, x: Any) -> np.ndarray:
+        """The parameters (n, many) at places x (n, dim) of the recorded directions, or x itself if there are none.
+
+        The coordinates that the directions hide are those of their origin. In torch,
+        `torch.nn.utils.vector_to_parameters` puts a row back into a model.
+        """
+        points = as_places(x, self.dim)
+        return points if self.projection is None else self.projection.back(points)
+
+    def along(self, agent: Any = None, *, values: Any = None) -> Along:
+        """R̂ along the run of an agent, from its own gradients in all recorded dimensions; see `onlooker.along`."""
+        if self._rows is None:
+            raise ValueError(
+                "the rows of a large log, or of a loaded result, are not there; call onlooker.along on what read_log "
+                "returns."
+            )
+        return along(self._rows, agent, values=values)
 
     @property
     def _seen(self) -> np.ndarray:
@@ -257,12 +289,8 @@ class Reconstruction:
         return self.observed["points"] if "points" in self.observed else self.samples.reshape(-1, self.dim)
 
     def summit(self) -> np.ndarray:
-        """The highest explored point (dim,): the `maximum` or, if that is unexplored, the best observed point."""
-        maximum = self.maximum()
-        rewards = self.reward(self._seen)
-        if self.explored(maximum[None])[0] or np.isnan(rewards).all():
-            return maximum
-        return self._seen[np.nanargmax(rewards)]
+        """The highest explored point (dim,): the `maximum`."""
+        return self.maximum()
 
     def plot(self) -> Any:
         """A matplotlib Figure of the samples: on a map of βR̂ in two dimensions, the chains' traces otherwise."""
@@ -285,15 +313,27 @@ class Reconstruction:
         axes = self._axes()
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
         values = self.reward(points).reshape(PLOTTED, PLOTTED)
-        return plots.landscape((axes[0], axes[1]), values, self._seen, self.summit())
+        figure = plots.landscape((axes[0], axes[1]), values, self._seen, self.summit())
+        if self.projection is not None:
+            plots.label_axes(figure.axes[0], *self.axis_names)
+        return figure
+
+    @property
+    def axis_names(self) -> list[str]:
+        """Names of the coordinates: θ(1), θ(2), …, or directions with the share of the points' variance along all."""
+        if self.projection is None:
+            return [f"θ({axis + 1})" for axis in range(self.dim)]
+        share = self.projection.explained
+        known = "" if np.isnan(share) else f" ({share:.0%} of the variance in all {self.dim})"
+        return [f"direction {axis + 1}{known if axis == 0 else ''}" for axis in range(self.dim)]
 
     def curves(self) -> Any:
         """A matplotlib Figure of R̂ along each coordinate, through its `summit`, with error bars if known."""
         axes, summit = self._axes()[:MOST_CURVES], self.summit()
         values, errors = [], []
-        for axis, along in enumerate(axes):
+        for axis, ticks in enumerate(axes):
             points = np.tile(summit, (PLOTTED, 1))
-            points[:, axis] = along
+            points[:, axis] = ticks
             values.append(self.reward(points))
             errors.append(self.reward_error(points) if self.fitted.has_error else np.full(PLOTTED, np.nan))
         return plots.curves(axes, values, errors, summit)

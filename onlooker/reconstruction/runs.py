@@ -12,8 +12,10 @@ import numpy as np
 from onlooker.core.policies import Coordinates
 from onlooker.data.log.formats import Rows
 from onlooker.data.log.reader import Log
+from onlooker.data.marks import of_rows
 from onlooker.data.observations import Observations, usable_rows
 from onlooker.data.quality import Limits
+from onlooker.data.trainer import Decay
 from onlooker.fit.jumps.settings import SETTINGS as JUMPS
 
 __all__ = ["Cleaned", "Run", "Shard", "cleaned", "observed", "rows_at", "runs_of", "shards_of", "some_shards"]
@@ -151,11 +153,16 @@ def observed(log: Log, shards: Sequence[Shard], first: int = 0, end: int | None 
                 yield (rows if whole else rows.take(slice(low - start, high - start))), low
 
 
-def cleaned(rows: Rows, first: int, limits: Limits | None, coordinates: Coordinates | None) -> Cleaned:
-    """Rows without those that no fit can use; points that are coordinates of policies are folded."""
+def cleaned(
+    rows: Rows, first: int, limits: Limits | None, coordinates: Coordinates | None, decay: Decay | None
+) -> Cleaned:
+    """Rows of the objective without those that no fit can use; coordinates of policies are folded."""
     points, gradients = rows.points, rows.gradients
     assert gradients is not None
     usable = usable_rows(points, gradients)
+    if decay is not None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            gradients = decay.added(points, gradients)
     if coordinates is not None and usable.any():
         coordinates.by_state(points[usable])
         folded, sign = coordinates.fold(np.where(usable[:, None], points, 0.0))
@@ -163,23 +170,30 @@ def cleaned(rows: Rows, first: int, limits: Limits | None, coordinates: Coordina
     inside = usable if limits is None else usable & limits.hold(points, gradients)
     numbers = np.arange(first, first + len(points))
     if inside.all():
-        seen = Observations(points, gradients, rows.agents, rows.times, rows=numbers)
+        seen = Observations(points, gradients, rows.agents, rows.times, rows=numbers, marks=rows.marks or {})
         return Cleaned(seen, numbers[:0], numbers[:0])
     kept = [None if part is None else part[inside] for part in (points, gradients, rows.agents, rows.times)]
     assert kept[0] is not None
     assert kept[1] is not None
-    seen = Observations(kept[0], kept[1], kept[2], kept[3], rows=numbers[inside])
+    marks = of_rows(rows.marks or {}, inside)
+    seen = Observations(kept[0], kept[1], kept[2], kept[3], rows=numbers[inside], marks=marks)
     return Cleaned(seen, numbers[~usable], numbers[usable & ~inside])
 
 
 def rows_at(
-    log: Log, shards: Sequence[Shard], row: int, around: int, limits: Limits, coordinates: Coordinates | None
+    log: Log,
+    shards: Sequence[Shard],
+    row: int,
+    around: int,
+    limits: Limits,
+    coordinates: Coordinates | None,
+    decay: Decay | None,
 ) -> Observations:
     """The rows that a fit can use, at least ``around`` before and after one of a log if there are so many."""
     # Twice as many, as some may not be usable.
     first, end = row - 2 * around, row + 2 * around
     near = [shard for shard in shards if shard.end > first and shard.first < end]
-    parts = [cleaned(rows, at, limits, coordinates).seen for rows, at in observed(log, near, first, end)]
+    parts = [cleaned(rows, at, limits, coordinates, decay).seen for rows, at in observed(log, near, first, end)]
     agents = [part.agents for part in parts if part.agents is not None]
     numbers = [part.rows for part in parts if part.rows is not None]
     return Observations(

@@ -14,6 +14,7 @@ import numpy as np
 
 from onlooker.core.messages import Message, as_message, in_short
 from onlooker.core.policies import Coordinates, by_name
+from onlooker.data.projection import Projection
 from onlooker.fit import potential as fits
 from onlooker.fit.earlier_ridge import EarlierRidge
 from onlooker.fit.grid_reward import GridReward, SamplesOnly
@@ -38,7 +39,7 @@ STORE = "result.zarr"
 # The file that marks a folder as a Zarr store.
 ROOT = "zarr.json"
 # Everything at the top level of a store.
-OWN = {ROOT, "posterior", "sample_stats", "observed_data", "fit"}
+OWN = {ROOT, "posterior", "sample_stats", "observed_data", "fit", "directions"}
 # Bounds on the numbers in a store: always allowed, and allowed per byte on disk.
 FEW_NUMBERS, MOST_UNPACKED = 1 << 23, 100
 # Class names of rewards in files of version 0.1.
@@ -83,6 +84,8 @@ def save(result: Reconstruction, folder: Any) -> Path:
     tree = as_datatree(result)
     if result.fitted.known:
         tree["fit"] = xarray.DataTree(_dataset(pack(result.fitted), type(result.fitted).__name__))
+    if result.projection is not None:
+        tree["directions"] = xarray.DataTree(_dataset(pack(result.projection), "Projection"))
     with replacing_folder(path) as written:
         tree.to_zarr(written, mode="w", consolidated=False)
         _sign(written)
@@ -145,7 +148,13 @@ def _read(path: Path) -> Reconstruction:
         given(samples, _law(fitted, diagnostics, len(samples), coordinates) if fitted.everywhere else None),
         observed={str(name): value.values for name, value in observed.items()},
         coordinates=coordinates,
+        projection=_projection(tree["directions"].to_dataset()) if "directions" in tree.children else None,
     )
+
+
+def _projection(dataset: "xarray.Dataset") -> Projection:
+    parts = {str(name): np.asarray(value.values) for name, value in dataset.data_vars.items()}
+    return Projection(parts["directions"], parts["origin"], float(parts["explained"]))
 
 
 def _law(fitted: Any, diagnostics: dict[str, Any], chains: int, coordinates: Coordinates | None) -> Law:
@@ -176,6 +185,10 @@ def _checked(result: Reconstruction) -> Reconstruction:
         raise ValueError("its diagnostics or its method are missing")
     if result.coordinates is not None and result.coordinates.dim != result.dim:
         raise ValueError(f"its policies have {result.coordinates.dim} coordinates and its samples {result.dim}")
+    if result.projection is not None:
+        shape, origin = result.projection.directions.shape, result.projection.origin
+        if len(shape) != 2 or shape[0] != result.dim or origin.shape != shape[1:]:
+            raise ValueError(f"its directions are of shape {shape} and its samples have {result.dim} dimensions")
     for name, rows in result.observed.items():
         if rows.ndim != 2 or rows.shape[1] != result.dim or rows.dtype.kind != "f":
             raise ValueError(f"its observed {name} are of shape {rows.shape}, {rows.dtype}")

@@ -68,6 +68,11 @@ class StorePath:
         return self.key.rpartition("/")[2]
 
     @property
+    def parent(self) -> "StorePath":
+        """The path without its last part."""
+        return StorePath(self.scheme, self.key.rpartition("/")[0], self.options)
+
+    @property
     def stem(self) -> str:
         """The name without its suffix."""
         return Path(self.name).stem

@@ -16,7 +16,7 @@ import onlooker
 from onlooker.data.log import destination, formats
 from onlooker.data.log import reader as logs
 from onlooker.data.log.shards import names_in
-from onlooker.data.log.tail import Tail, available
+from onlooker.data.log.tail import Tail, available, until
 from onlooker.data.optimizer import Optimizer
 from tests.support.messages import codes, message_of
 
@@ -173,6 +173,9 @@ def test_late_shards_of_one_writer_are_read(tmp_path):
     assert {position for _, position in late[-1:]} == {"a/0000000005.parquet:100;b/0000000003.parquet:100"}
     assert np.array_equal(np.concatenate([rows.points for rows, _ in late]), POINTS[300:700])
     assert list(opened.batches(after=late[-1][1])) == []
+    again = list(until(opened, position))
+    assert again[-1].position == position
+    assert np.array_equal(np.concatenate([batch.points for batch in again]), POINTS[:300])
     # In the order of the times at which their writers began them; without the file they are other logs.
     assert np.array_equal(onlooker.read_log(log).points, POINTS[:700])
     (log / ".log").unlink()
@@ -214,6 +217,8 @@ def test_a_position_within_a_shard_is_gone_on_from(tmp_path):
         read += len(batch.points)
         rest = [row for later in available(log, batch.position) for row in later.points]
         assert np.array_equal(np.reshape(rest, (-1, 2)), POINTS[read:])
+        again = [row for earlier in until(log, batch.position, 60) for row in earlier.points]
+        assert np.array_equal(again, POINTS[:read])
     assert read == 1000
 
 

@@ -119,7 +119,7 @@ def test_parameters_of_every_kind(tmp_path, shared, holes):
     assert np.array_equal(seen.points, points)
     assert np.array_equal(seen.gradients[:, :8], -np.hstack([np.ones((3, 2)), 2 * seen.points[:, 2:8]]))
     assert not holes or np.array_equal(seen.gradients[:, 8:], [[0, 0, -1, -1, 0, 0, idle] for idle in (-5, 0, 0)])
-    assert not any(view.requires_grad for views in recording._views for view in views)
+    assert not any(view.requires_grad for views in recording._rows.views for view in views)
 
 
 def test_a_parameter_that_changes_shape_stops_recording(tmp_path):

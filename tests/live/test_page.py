@@ -311,20 +311,29 @@ def test_files_are_read_once_and_gradients_of_a_loss_change_sign(tmp_path):
         GrowingLog(tmp_path / "steps.npz")
 
 
-def test_components_are_computed_from_the_first_rows(tmp_path):
+def test_components_are_those_of_all_rows_so_far(tmp_path):
+    """The first 1000 rows vary along the first two coordinates, the next along the third: all come again, as of now."""
     random = np.random.default_rng(0)
     points = random.standard_normal((1500, 6)) * [5, 2, 0.1, 0.1, 0.1, 0.1]
     points[7] = np.nan
+    points = np.concatenate([points, random.standard_normal((3000, 6)) * [0.1, 2, 30, 0.1, 0.1, 0.1]])
     with onlooker.LogWriter(tmp_path / "log") as writer:
         writer.add_many(points[:600], points[:600])
         writer.flush()
-        writer.add_many(points[600:], points[600:])
+        writer.add_many(points[600:1500], points[600:1500])
+        writer.flush()
+        writer.add_many(points[1500:], points[1500:])
     source = GrowingLog(tmp_path / "log", components=2)
     with collected(source) as seen:
-        first, second = until(lambda: seen[:2] if len(seen) > 1 else None)
-    assert first.points.shape == (600, 2)
-    assert second.gradients.shape == (900, 2)
-    assert np.abs(np.corrcoef(second.points[:, 0], points[600:, 0])[0, 1]) > 0.999
+        first, second, *_ = until(lambda: seen if sum(len(one.points) for one in seen) >= 1500 + 4500 else None)
+    assert first.points.shape == (1500, 2)
+    assert not first.replaced
+    known = np.isfinite(points).all(axis=1)
+    assert np.abs(np.corrcoef(first.points[known[:1500], 0], points[:1500][known[:1500], 0])[0, 1]) > 0.999
+    assert second.replaced
+    count = len(second.points)
+    assert count >= 3500
+    assert np.abs(np.corrcoef(second.points[known[:count], 0], points[:count][known[:count], 2])[0, 1]) > 0.999
     assert message_of(source, "projected").numbers == {"directions": 2, "dimensions": 6}
 
 

@@ -47,6 +47,7 @@ NEW_FIT = "fit/test_potential.py::test_a_new_fit_serves_every_caller"
 JOINED = "fit/test_potential.py::test_every_fit_passes_the_suite[2]"
 JOINED_ROWS = "fit/test_potential.py::test_kept_rows_are_joined_and_faded"
 PASSES = "reconstruction/test_passes.py"
+PASSES_TRAINERS = "reconstruction/test_passes_trainers.py"
 UNBIASED = "simulation/test_policy_gradient.py::test_two_batches_are_unbiased"
 
 MUTATIONS = (
@@ -1476,6 +1477,120 @@ MUTATIONS = (
         "first + jnp.arange(plan.groups, dtype=first.dtype)",
         "jnp.arange(plan.groups, dtype=first.dtype)",
         ("engine/test_run.py::test_parts_of_a_run_are_the_whole",),
+    ),
+    # --- large logs and trainers
+    Mutation(
+        "a large log without the weight decay of what learners climb",
+        "onlooker/reconstruction/runs.py",
+        "gradients = decay.added(points, gradients)",
+        "gradients = gradients + 0",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "kept sums of one objective taken for those of another",
+        "onlooker/reconstruction/by_passes.py",
+        "None if self.decay is None else [np.asarray(part).tolist() for part in self.decay],",
+        "",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "a large log knows the trainer of its first shard only",
+        "onlooker/reconstruction/by_passes.py",
+        "log.note(found)",
+        "log.note(found[:1])",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "marks of a sample that are those of other rows",
+        "onlooker/reconstruction/passes.py",
+        "marks=of_rows(seen.marks, which))",
+        "marks={})",
+        (f"{PASSES_TRAINERS}::test_tasks_add_the_weight_decay_and_the_log_says_so",),
+    ),
+    Mutation(
+        "advice about signs that a recorder knows",
+        "onlooker/data/quality_sums.py",
+        "elif len(self.agents.cosines) and not sign_known:",
+        "elif len(self.agents.cosines):",
+        (f"{PASSES_TRAINERS}::test_the_sign_of_what_a_recorder_read_is_known",),
+    ),
+    Mutation(
+        "rows up to a position, and the rest of its shard",
+        "onlooker/data/log/tail.py",
+        "end = read if last is None else min(read, last)",
+        "end = read",
+        ("data/test_log.py::test_a_position_within_a_shard_is_gone_on_from",),
+    ),
+    # --- trainers
+    Mutation(
+        "gradients times the loss scale",
+        "onlooker/data/record/recording.py",
+        "factor = self._trainer.accumulation * scale * (clip or 1.0)",
+        "factor = self._trainer.accumulation * (clip or 1.0)",
+        ("data/test_trainers.py::test_gradients_are_recorded_as_the_loss_has_them[GradScaler, SGD fused]",),
+    ),
+    Mutation(
+        "clipped gradients as they are",
+        "onlooker/data/record/clipping.py",
+        "factor: Any = min(1.0, float(max_norm) / (float(norm) + ADDED))",
+        "factor: Any = 1.0",
+        ("data/test_trainers.py::test_gradients_are_recorded_as_the_loss_has_them[clip_grad_norm_ .5]",),
+    ),
+    Mutation(
+        "steps that a scaler skips are recorded",
+        "onlooker/data/record/recording.py",
+        "elif skipped is None or not float(skipped):",
+        "else:",
+        ("data/test_trainers.py::test_rows_on_a_device_are_those_in_memory",),
+    ),
+    Mutation(
+        "the decay of what learners climb has the wrong sign",
+        "onlooker/data/trainer.py",
+        "(gradients - self.rates * here)",
+        "(gradients + self.rates * here)",
+        ("data/test_trainers.py::test_what_learners_climb_is_the_loss_with_its_decay",),
+    ),
+    Mutation(
+        "the decay along directions forgets their origin",
+        "onlooker/data/trainer.py",
+        "here = points if self.origin is None else points + self.origin",
+        "here = points",
+        ("data/test_trainers.py::test_decay_along_directions",),
+    ),
+    Mutation(
+        "the trapezoid keeps the noise of its own step",
+        "onlooker/data/along.py",
+        "np.cumsum(gain - correction)",
+        "np.cumsum(gain)",
+        ("data/test_along.py::test_along_covers_and_naive_sums_fail[SGD-0.0]",),
+    ),
+    Mutation(
+        "halves count twice",
+        "onlooker/data/record/halves.py",
+        "correction = 0.5 * sum(",
+        "correction = sum(",
+        ("data/test_along.py::test_marks_equal_their_formulas",),
+    ),
+    Mutation(
+        "Nesterov's step responds like plain momentum's",
+        "onlooker/data/record/rules.py",
+        '1.0 + group["momentum"] * fresh if group["nesterov"] else fresh',
+        'fresh if group["nesterov"] else fresh',
+        ("data/test_along.py::test_the_response_is_the_derivative_of_a_step[SGD-settings1-1.9]",),
+    ),
+    Mutation(
+        "a landscape's error bars leave out what the plane hides",
+        "onlooker/reconstruction/landscape.py",
+        "hidden = apart**2 + (SETTINGS.doubt * across[chosen]) ** 2",
+        "hidden = 0 * apart",
+        ("reconstruction/test_landscape.py::test_the_slice_is_covered_where_the_mean_force_is_not[True]",),
+    ),
+    Mutation(
+        "principal components forget that the mean moved",
+        "onlooker/data/components.py",
+        "np.concatenate([self._summary, batch - mean, apart[None]])",
+        "np.concatenate([self._summary, batch - mean])",
+        ("data/test_along.py::test_components_of_parts_are_those_of_all",),
     ),
     Mutation(
         "buckets whose rows are independent",

@@ -14,6 +14,8 @@ import onlooker.reconstruction.by_passes
 from onlooker.core.extras import MissingExtraError
 from onlooker.data.log.formats import metadata
 from onlooker.data.log.tail import Tail
+from onlooker.data.projection import onto
+from onlooker.data.trainer import Trainer
 from onlooker.storage.stores import as_place
 from onlooker.workers import engine_for
 from tests.support.logs import climbers, cut_small, write
@@ -193,6 +195,7 @@ def test_a_store_is_read_and_written_as_a_disk_is(folder, tmp_path, monkeypatch)
         monkeypatch.setattr("onlooker.reconstruction.by_passes.summed", None)
         assert bits(onlooker.reconstruct("s3://runs/log", chains=4, checkpoint="s3://runs/kept")) == bits(alone)
         many_writers_and_a_late_one(tmp_path)
+        what_a_trainer_did()
         store_errors(store)
 
 
@@ -235,6 +238,25 @@ def many_writers_and_a_late_one(tmp_path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((log.path / name).read_bytes())
     assert np.array_equal(onlooker.read_log(tmp_path / "fleet").points, read.points)
+
+
+def what_a_trainer_did():
+    """Marks, what is known of the trainer, and directions."""
+    along, rows = onto([[1.0, 1.0]], origin=[0.5, 1.0]), climbers(400)
+    clip = np.where(np.arange(400) % 2, 1.0, 0.5)
+    trainer = Trainer(decay=((2, 0.1),), parameters=2, recorded=True)
+    for half in (slice(0, 200), slice(200, 400)):
+        with onlooker.LogWriter("s3://runs/trained", rows=50) as log:
+            log.along(along)
+            log.describe_trainer(trainer)
+            log.add_many(rows["points"][half], rows["gradients"][half], clip=clip[half])
+    seen = onlooker.read_log("s3://runs/trained")
+    assert np.array_equal(seen.points, rows["points"])
+    assert np.array_equal(seen.marks["clip"], clip)
+    assert seen.trainer == trainer
+    assert np.array_equal(seen.projection.origin, along.origin)
+    with onlooker.LogWriter("s3://runs/trained") as log, pytest.raises(ValueError, match="along other directions"):
+        log.along(onto([[1.0, -1.0]]))
 
 
 def store_errors(store):

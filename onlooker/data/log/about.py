@@ -7,13 +7,15 @@ import numpy as np
 
 from onlooker.core.messages import in_short
 from onlooker.data.optimizer import Optimizer, as_optimizer
+from onlooker.data.trainer import Trainer, trainer_of
 from onlooker.storage.signature import check_format
 from onlooker.storage.stores import Place
 
-__all__ = ["DIRECTIONS", "About", "about_of"]
+__all__ = ["DIRECTIONS", "About", "about_of", "began_of"]
 
 DIRECTIONS = ("ascent", "descent")
 FORMAT = 1
+UNKNOWN = Trainer()
 # Longest optimizer name that is read: files may come from strangers, and errors quote the name.
 LONGEST_NAME = 100
 
@@ -36,6 +38,10 @@ class About:
         "ascent" if the gradients are those of R, "descent" if they are those of a loss, R = −loss.
     source
         Where the gradients come from, as free text.
+    trainer
+        What is known about the learners' trainer.
+    projection
+        Name of the file with the directions that the points are along; empty if points are all parameters.
     """
 
     name: str
@@ -44,6 +50,8 @@ class About:
     optimizer: Optimizer | None = None
     direction: str = "ascent"
     source: str = ""
+    trainer: Trainer = UNKNOWN
+    projection: str = ""
 
     @property
     def optimiser(self) -> Optimizer | None:
@@ -62,7 +70,19 @@ class About:
             words["nesterov"] = str(self.optimizer.nesterov).lower()
         if self.source:
             words["source"] = self.source
+        if text := self.trainer.to_text():
+            words["trainer"] = text
+        if self.projection:
+            words["projection"] = self.projection
         return {name: str(word) for name, word in words.items()}
+
+
+def began_of(words: dict[str, str]) -> float:
+    """The time at which a shard's writer got its first row; 0 if it did not note it."""
+    try:
+        return float(words.get("began", 0))
+    except ValueError:
+        return 0.0
 
 
 def about_of(path: Place, words: dict[str, str], dim: int, name: str) -> About:
@@ -94,4 +114,11 @@ def about_of(path: Place, words: dict[str, str], dim: int, name: str) -> About:
             optimizer = replace(optimizer, nesterov=nesterov or optimizer.nesterov)
         except ValueError as error:
             raise ValueError(f"{path}: {in_short(error)}.") from None
-    return About(words.get("log", name), dim, learning_rate, optimizer, direction, words.get("source", ""))
+    try:
+        trainer = trainer_of(words.get("trainer", ""))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}.") from None
+    if optimizer is not None and optimizer.name == "sgd" and optimizer.weight_decay and not trainer.decay:
+        trainer = replace(trainer, decay=((dim, optimizer.weight_decay),))
+    own = words.get("log", name), dim, learning_rate, optimizer, direction, words.get("source", "")
+    return About(*own, trainer, words.get("projection", ""))

@@ -20,7 +20,8 @@ import pyarrow.parquet
 
 from onlooker.data.log import formats
 from onlooker.data.log.shards import NAME, name_noted, names_in
-from onlooker.storage.atomic import hidden_in, publish, sweep
+from onlooker.data.marks import MARKS
+from onlooker.storage.atomic import hidden_in, publish, replace_file, sweep
 from onlooker.storage.stores import Place, StorePath
 
 __all__ = ["Destination", "destination_for"]
@@ -55,6 +56,10 @@ class Destination(Protocol):
         """
         ...
 
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file beside the shards."""
+        ...
+
     def renew(self) -> None:
         """Make this another writer's: called in a child of the process."""
         ...
@@ -67,7 +72,12 @@ def destination_for(folder: Place) -> Destination:
 
 def _write(table: pa.Table, file: pa.NativeFile) -> None:
     pyarrow.parquet.write_table(
-        table, file, compression="none", use_dictionary=["agent"], write_statistics=False, write_page_checksum=True
+        table,
+        file,
+        compression="none",
+        use_dictionary=["agent", "learning_rate", *MARKS],
+        write_statistics=False,
+        write_page_checksum=True,
     )
 
 
@@ -117,6 +127,9 @@ class InFolder:
         except (formats.UnreadableError, FileNotFoundError):
             return tried
 
+    def put(self, name: str, content: bytes) -> None:
+        replace_file(self.folder / name, content)
+
     def renew(self) -> None:
         return None
 
@@ -157,6 +170,9 @@ class InStore:
         (self.folder / self.writer / f"{self._number:010d}.parquet").write_bytes(sink.getvalue())
         self._number += 1
         return name
+
+    def put(self, name: str, content: bytes) -> None:
+        (self.folder / name).write_bytes(content)
 
     def renew(self) -> None:
         host = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter == "-")[:40]

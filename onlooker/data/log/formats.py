@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from onlooker.core.messages import in_short
+from onlooker.data.marks import MARKS, of_rows, telling
 from onlooker.storage import archive as npz
 from onlooker.storage.stores import Place, StorePath
 
@@ -50,23 +51,30 @@ class Rows(NamedTuple):
     agents: np.ndarray | None
     times: np.ndarray | None
     learning_rates: np.ndarray | None
+    marks: dict[str, np.ndarray] | None = None
 
     def take(self, which: Any) -> "Rows":
         """The rows that ``which`` (indices, a mask or a slice) selects."""
-        return self._replace(**{name: part[which] for name, part in self._asdict().items() if part is not None})
+        marks = None if self.marks is None else of_rows(self.marks, which)
+        plain = {name: part[which] for name, part in self._asdict().items() if part is not None and name != "marks"}
+        return self._replace(**plain, marks=marks)
 
 
 def metadata(path: Place) -> dict[str, str]:
     """The description of the log that a file contains, by key."""
     if path.suffix == ".parquet":
         with _parquet(path, footer=True) as file:
-            pairs = file.schema_arrow.metadata or {}
-        return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs.items()}
+            return _words(file)
     if path.suffix == ".npz":
         with _npz(path) as arrays:
             words = {name: _array(path, arrays, name) for name in NPZ_WORDS if name in arrays}
             return {name: str(word) for name, word in words.items() if word.ndim == 0}
     return {}
+
+
+def _words(file: pyarrow.parquet.ParquetFile) -> dict[str, str]:
+    pairs = file.schema_arrow.metadata or {}
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in pairs.items()}
 
 
 def row_count(path: Place) -> int | None:
@@ -77,14 +85,10 @@ def row_count(path: Place) -> int | None:
     return None
 
 
-def footer(path: Place) -> tuple[int, float]:
-    """The number of rows of a Parquet file, and the time of its first row that its writer noted; 0 if it did not."""
+def footer(path: Place) -> tuple[int, dict[str, str]]:
+    """The number of rows of a Parquet file, and the description that it contains."""
     with _parquet(path, footer=True) as file:
-        began = (file.schema_arrow.metadata or {}).get(b"began", b"0")
-        try:
-            return file.metadata.num_rows, float(began)
-        except ValueError:
-            return file.metadata.num_rows, 0.0
+        return file.metadata.num_rows, _words(file)
 
 
 def pieces(path: Place) -> Iterator[Rows]:
@@ -234,7 +238,7 @@ def _wanted(path: Place, names: list[str]) -> list[str]:
         raise ValueError(
             f"{path} has columns {', '.join(points)} but {', '.join(gradients)}; give as many gradients as points."
         )
-    return [*points, *gradients, *(name for name in ("agent", "time", "learning_rate") if name in names)]
+    return [*points, *gradients, *(name for name in ("agent", "time", "learning_rate", *MARKS) if name in names)]
 
 
 def _rows(path: Place, batch: pa.RecordBatch) -> Rows:
@@ -244,12 +248,14 @@ def _rows(path: Place, batch: pa.RecordBatch) -> Rows:
     }
     points = _matrix(path, "point", batch)
     assert points is not None
+    marks = {name: _column(path, name, batch.column(name)) for name in MARKS if name in names}
     return Rows(
         points,
         _matrix(path, "gradient", batch),
         columns.get("agent"),
         columns.get("time"),
         columns.get("learning_rate"),
+        telling(marks) or None,
     )
 
 
@@ -300,7 +306,7 @@ def _column(path: Place, name: str, values: pa.Array) -> np.ndarray:
 def table(rows: dict[str, np.ndarray], words: dict[str, str]) -> pa.Table:
     """The table of a shard, with its columns in a fixed order; non-nullable lists are read and written faster."""
     arrays, fields = [], []
-    for name in ("agent", "time", "point", "gradient", "learning_rate"):
+    for name in ("agent", "time", "point", "gradient", "learning_rate", *MARKS):
         if name not in rows:
             continue
         values = rows[name]

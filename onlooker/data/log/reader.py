@@ -5,10 +5,10 @@ a bad disk, is skipped and counted. Reading on from a position gives the same ro
 a break.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -17,40 +17,28 @@ from onlooker.core.deprecated import renamed
 from onlooker.core.messages import Message
 from onlooker.core.settings import check_positive
 from onlooker.data.log import formats
-from onlooker.data.log.about import DIRECTIONS, About, about_of
+from onlooker.data.log.about import DIRECTIONS, About, about_of, began_of
+from onlooker.data.log.columns import coded, joined, thinned
+from onlooker.data.log.directions import load_projection
 from onlooker.data.log.formats import Rows, UnreadableError
-from onlooker.data.log.shards import Position, in_order, name_noted, names_in
-from onlooker.data.observations import Observations, observe
+from onlooker.data.log.shards import Footer, Position, in_order, name_noted, names_in
+from onlooker.data.marks import joined_marks, of_rows
+from onlooker.data.observations import Observations, observe, usable_rows
 from onlooker.data.optimizer import Optimizer, as_optimizer
+from onlooker.data.projection import Projection
+from onlooker.data.trainer import Trainer, common
 from onlooker.storage.stores import Place, StorePath, as_place
 
-__all__ = ["Footer", "Log", "NoRowsError", "open_log", "read_log", "torn_shards"]
+__all__ = ["Log", "NoRowsError", "open_log", "read_log", "torn_shards"]
 
 # Largest number of values per column (rows times dimensions) that is read into memory: 320 MB of float64.
 MOST_NUMBERS = 40_000_000
-# A log that is larger is thinned by agents if a piece has at least this many, else by whole pieces.
-FEWEST_AGENTS = 20
 # Footers that are read at the same time from a store, where each is a request.
 REQUESTS = 16
 
 
 class NoRowsError(ValueError):
     """The log has no rows yet."""
-
-
-class Footer(NamedTuple):
-    """What a shard says without being read.
-
-    Attributes
-    ----------
-    rows
-        Number of rows; −1 if the shard is torn.
-    began
-        Time at which its writer got the first row; 0 if unknown.
-    """
-
-    rows: int
-    began: float
 
 
 @dataclass
@@ -79,6 +67,8 @@ class Log:
     believed: dict[str, Any] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
     known_footers: dict[str, Footer] = field(default_factory=dict, repr=False)
+    _trainer: Trainer | None = None
+    _projection: Projection | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -87,6 +77,18 @@ class Log:
     @property
     def dim(self) -> int:
         return self.about.dim
+
+    @property
+    def projection(self) -> Projection | None:
+        """The directions that the points are along; ``None`` if there are none, or if their file is missing."""
+        if self._projection is None and self.about.projection:
+            self._projection = load_projection(self.path, self.about.projection, self.dim)
+        return self._projection
+
+    @property
+    def trainer(self) -> Trainer:
+        """What is known of the trainers of all shards that were read."""
+        return self.about.trainer if self._trainer is None else self._trainer
 
     def shards(self) -> list[Place]:
         """The files of the log, in the order in which they are read."""
@@ -115,10 +117,17 @@ class Log:
 
     def _footer(self, name: str) -> Footer:
         try:
-            return Footer(*formats.footer(self.place(name)))
+            rows, words = formats.footer(self.place(name))
         except (UnreadableError, FileNotFoundError):
             # Recorded as torn when it is read.
             return Footer(-1, 0.0)
+        return Footer(rows, began_of(words), about_of(self.place(name), words, self.dim, self.name).trainer)
+
+    def note(self, footers: Iterable[Footer]) -> None:
+        """Note what shards say about their trainers, as reading them does."""
+        for footer in footers:
+            if footer.trainer is not None:
+                self._trainer = footer.trainer if self._trainer is None else common(self._trainer, footer.trainer)
 
     def place(self, name: str) -> Place:
         """Where a shard is."""
@@ -170,6 +179,7 @@ class Log:
             raise ValueError(
                 f"{shard} was recorded with another optimizer than the log's first shard; read it separately."
             )
+        self._trainer = about.trainer if self._trainer is None else common(self._trainer, about.trainer)
         read = 0
         for rows in formats.pieces(shard):
             self._check(shard, rows)
@@ -225,17 +235,21 @@ class Log:
         codes: dict[str, int] = {}
         done = 0
         for number, (rows, gaps) in enumerate(self._with_gaps()):
-            kept = rows if share == 1 else _thinned(rows, share, number)
+            kept = rows if share == 1 else thinned(rows, share, number)
             if not self.has_gradients and rows.times is None:
                 kept = kept._replace(agents=self._apart(kept, gaps + (number if share > 1 else 0)))
-            kept = kept._replace(agents=_coded(kept.agents, codes))
+            kept = kept._replace(agents=coded(kept.agents, codes))
+            if self.has_gradients:
+                # The rate is of use for iterates only, and some shards may have none.
+                kept = kept._replace(learning_rates=None)
             for column, part in zip(columns, kept, strict=True):
                 column.append(part)
             done += len(rows.points)
             report(done)
         if not any(map(len, columns[0])):
             raise NoRowsError(f"{self.path} has no rows yet; wait until some have been written.")
-        points, gradients, agents, times, rates = (_joined(self.path, column) for column in columns)
+        marks = joined_marks(columns[5], [len(part) for part in columns[0]])
+        points, gradients, agents, times, rates = (joined(self.path, column) for column in columns[:5])
         try:
             observations = observe(
                 points,
@@ -259,7 +273,21 @@ class Log:
             text = f"the log holds {done} observations; {len(observations)} of them, about one in {share}, were read."
             warnings.append(Message("log-thinned", text, {"observations": done, "read": len(observations)}))
         names = np.array(list(codes)) if codes else None
-        return replace(observations, warnings=tuple(warnings), agent_names=names)
+        if points is None or gradients is None:
+            marks = {}
+        elif len(observations) < len(points):
+            marks = of_rows(marks, usable_rows(points, gradients))
+        along = self.projection
+        if along is not None:
+            warnings.append(along.warning)
+        return replace(
+            observations,
+            warnings=tuple(warnings),
+            agent_names=names,
+            marks=marks,
+            trainer=self._trainer,
+            projection=along,
+        )
 
 
 @renamed(optimiser="optimizer")
@@ -351,38 +379,6 @@ def _known(path: Place) -> Place:
     if not start:
         raise ValueError(f"{path} is empty; give a log with rows in it.")
     return path
-
-
-def _thinned(rows: Rows, share: int, number: int) -> Rows:
-    """The rows of one agent in ``share``; if there are few agents, all rows of one piece in ``share``."""
-    agents = np.zeros(len(rows.points)) if rows.agents is None else rows.agents
-    names, which = np.unique(agents, return_inverse=True)
-    if len(names) < FEWEST_AGENTS:
-        return rows.take(slice(None) if number % share == 0 else slice(0))
-    return rows.take(np.array([crc32(str(name).encode()) % share == 0 for name in names])[which])
-
-
-def _coded(agents: np.ndarray | None, codes: dict[str, int]) -> np.ndarray | None:
-    """Integers in place of names: the names of a million rows take about a hundred megabytes."""
-    if agents is None or agents.dtype.kind != "U":
-        return agents
-    names, first, which = np.unique(agents, return_index=True, return_inverse=True)
-    numbers = np.empty(len(names), int)
-    for index in np.argsort(first):
-        numbers[index] = codes.setdefault(str(names[index]), len(codes))
-    return numbers[which]
-
-
-def _joined(path: Place, parts: list[Any]) -> np.ndarray | None:
-    """One column, concatenated from its parts, whose memory is freed."""
-    missing = [part is None for part in parts]
-    if all(missing):
-        return None
-    if any(missing):
-        raise ValueError(f"{path} has a column in only some of its shards; move the others out of the folder.")
-    whole = np.concatenate(parts)
-    parts.clear()
-    return whole
 
 
 def torn_shards(count: int) -> Message:

@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from onlooker.data.trainer import Trainer
 from onlooker.storage.stores import Place, StorePath
 
-__all__ = ["NAME", "Position", "in_order", "name_noted", "names_in", "stamp_of"]
+__all__ = ["NAME", "Footer", "Position", "in_order", "name_noted", "names_in", "stamp_of"]
 
 # The file in which writers note the name of their log: several may begin at once, and one name must win.
 NAME = ".log"
@@ -76,6 +77,24 @@ def stamp_of(folder: Place, name: str = "") -> tuple[Any, ...]:
         return name, *place.size_and_time()
     status = place.stat()
     return name or place.name, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class Footer(NamedTuple):
+    """What a shard says without being read.
+
+    Attributes
+    ----------
+    rows
+        Number of rows; −1 if the shard is torn.
+    began
+        Time at which its writer got the first row; 0 if unknown.
+    trainer
+        What it says about the trainer; ``None`` if it is torn.
+    """
+
+    rows: int
+    began: float
+    trainer: Trainer | None = None
 
 
 class Position(NamedTuple):

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onlooker.data.log.formats import UnreadableError, suffixes
+from onlooker.data.log.formats import Rows, UnreadableError, suffixes
 from onlooker.data.log.reader import Log, NoRowsError, open_log
-from onlooker.data.log.shards import names_in, stamp_of
+from onlooker.data.log.shards import Position, names_in, stamp_of
+from onlooker.data.trainer import with_decay
 from onlooker.storage.stores import Place, StorePath
 
-__all__ = ["Batch", "Tail", "available", "check_same_log"]
+__all__ = ["Batch", "Tail", "available", "check_same_log", "until"]
 
 # Seconds between two checks of a folder: short against the 5 s in which a recorder writes a shard.
 PATIENCE = 0.2
@@ -42,6 +43,8 @@ class Batch(NamedTuple):
         Name of the log that the rows come from; empty if they come from none.
     position
         Position in the log after these rows; reading ``after`` it gives the rows that follow.
+    marks
+        Numbers (n,) by name about what a trainer did; ``None`` if there are none that say something.
     """
 
     points: np.ndarray
@@ -50,6 +53,7 @@ class Batch(NamedTuple):
     replaced: bool = False
     log: str = ""
     position: str = ""
+    marks: dict[str, np.ndarray] | None = None
 
 
 def check_gradients(log: Log) -> None:
@@ -69,7 +73,7 @@ def check_same_log(log: Log, name: str) -> None:
 
 
 def available(log: Log, after: str = "", most: int | None = None) -> Iterator[Batch]:
-    """Iterate over all rows that are there now.
+    """Iterate over all rows that are there now, with gradients of what learners climb: with their weight decay.
 
     Parameters
     ----------
@@ -82,14 +86,37 @@ def available(log: Log, after: str = "", most: int | None = None) -> Iterator[Ba
     """
     check_gradients(log)
     for rows, position, shard, read in log.pieces(after):
-        assert rows.gradients is not None
-        count = len(rows.points)
-        size = most or count
-        for first in range(0, count, size):
-            some = rows.take(slice(first, first + size))
-            assert some.gradients is not None
-            reached = position.after(shard, read - count + first + len(some.points))
-            yield Batch(some.points, some.gradients, some.agents, False, log.name, str(reached))
+        yield from _cut(log, rows, position, shard, read, most)
+
+
+def until(log: Log, position: str, most: int | None = None) -> Iterator[Batch]:
+    """Iterate once more over the rows up to the position of an earlier batch; other parameters as of `available`."""
+    check_gradients(log)
+    reached, now = Position.of(position), Position.of("")
+    for shard in log.shard_names():
+        last = reached.rows_of(shard)
+        if last == 0 or shard in log.torn:
+            continue
+        for rows, read in log.rows_of(shard):
+            end = read if last is None else min(read, last)
+            some = rows.take(slice(0, len(rows.points) - (read - end)))
+            now = now.after(shard, end)
+            yield from _cut(log, some, now, shard, end, most)
+            if end == last:
+                break
+
+
+def _cut(log: Log, rows: Rows, position: Position, shard: str, read: int, most: int | None) -> Iterator[Batch]:
+    """A piece of a shard in batches, with their positions; ``read`` rows of the shard have been read by its end."""
+    assert rows.gradients is not None
+    count = len(rows.points)
+    size = most or count
+    for first in range(0, count, size):
+        some = rows.take(slice(first, first + size))
+        assert some.gradients is not None
+        reached = position.after(shard, read - count + first + len(some.points))
+        gradients = with_decay(some.points, some.gradients, log.trainer, log.projection)
+        yield Batch(some.points, gradients, some.agents, False, log.name, str(reached), some.marks)
 
 
 @dataclass

@@ -4,13 +4,10 @@ Any number of writers, in any number of processes, can share a folder on a disk 
 killed loses only the rows buffered since its last shard.
 """
 
-import atexit
-import os
 import threading
 import time
-import weakref
 from collections.abc import Hashable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +19,16 @@ from onlooker.core.settings import check_positive, check_whole
 from onlooker.data.log import formats
 from onlooker.data.log.about import DIRECTIONS, About
 from onlooker.data.log.destination import destination_for
+from onlooker.data.log.directions import content_of, name_of
+from onlooker.data.log.lifetime import close_at_exit, thread, through_forks
 from onlooker.data.log.reader import open_log
+from onlooker.data.marks import MARKS
 from onlooker.data.optimizer import Optimizer, as_optimizer
+from onlooker.data.projection import Projection
+from onlooker.data.trainer import Trainer, common
 from onlooker.storage.stores import StorePath, as_place
 
-__all__ = ["LogWriter", "close_at_exit"]
+__all__ = ["LogWriter"]
 
 # Values (rows times dimensions) in a shard, 8 MiB of float64, and the largest and smallest number of its rows.
 NUMBERS = 1 << 20
@@ -85,7 +87,7 @@ class LogWriter:
         self.written = 0
         self._rows, self._seconds = rows, seconds
         self._lock = threading.RLock()
-        self._thread = _thread()
+        self._thread = thread()
         self._under_way: Future | None = None
         self._columns: dict[str, np.ndarray] = {}
         self._spare: dict[str, np.ndarray] = {}
@@ -94,7 +96,7 @@ class LogWriter:
         self._steps: dict[Hashable, int] = {}
         self._told: dict[str, Any] = {}
         self._closed = False
-        OPEN.add(self)
+        through_forks(self)
         close_at_exit(self)
 
     @renamed(optimiser="optimizer")
@@ -117,6 +119,28 @@ class LogWriter:
                     unknown: dict[str, Any] = {name: "" if name == "source" else None}
                     self.about = replace(self.about, **unknown)
 
+    def describe_trainer(self, trainer: Trainer) -> None:
+        """Say what the trainer does; if trainers differ, the log knows what they have in common."""
+        with self._lock:
+            said = common(self.about.trainer, trainer) if "trainer" in self._told else trainer
+            self._told["trainer"] = said
+            self.about = replace(self.about, trainer=said)
+
+    def along(self, projection: Projection | None) -> None:
+        """Store the directions that the points are along; a ValueError if the log has others."""
+        name = "" if projection is None else name_of(projection)
+        with self._lock:
+            if "projection" in self._told and self._told["projection"] != name:
+                raise ValueError(
+                    "projection is not that of the log's other rows; give the same, or use another folder."
+                )
+            if not self._destination.is_new() and open_log(self.folder).about.projection != name:
+                raise ValueError(f"{self.folder} has a log along other directions; use another folder.")
+            self._told["projection"] = name
+            self.about = replace(self.about, projection=name)
+            if projection is not None and not (self.folder / name).exists():
+                self._destination.put(name, content_of(projection))
+
     def add(
         self,
         point: Any,
@@ -125,17 +149,21 @@ class LogWriter:
         agent: Hashable | None = None,
         time: float | None = None,
         learning_rate: float | None = None,
+        **marks: float,
     ) -> None:
         """Append one observation: a point (dim,) and, if it is known, the gradient there.
 
-        If ``time`` is not given, the times of each agent are 0, 1, 2, … ``learning_rate`` is ε of this step.
+        If ``time`` is not given, the times of each agent are 0, 1, 2, … ``learning_rate`` is ε of this step. ``marks``
+        are numbers such as ``loss``.
         """
+        _check_marks(marks)
         with self._lock:
             self._check_open()
             own_time = agent is not None and time is None
             when = self._steps.get(agent, 0) if own_time else time
             given = {"point": point, "gradient": gradient, "agent": agent, "time": when, "learning_rate": learning_rate}
-            row = {name: value for name, value in given.items() if value is not None}
+            given |= marks
+            row = self._with_usual({name: value for name, value in given.items() if value is not None})
             if row.keys() != self._columns.keys():
                 self._begin(row)
             for name, value in row.items():
@@ -148,13 +176,21 @@ class LogWriter:
             self._flush_if_full()
 
     def fill(
-        self, point: np.ndarray, gradient: np.ndarray, sign: np.ndarray, agent: Hashable | None, time: float
+        self,
+        point: np.ndarray,
+        gradient: np.ndarray,
+        sign: np.ndarray,
+        agent: Hashable | None,
+        time: float,
+        numbers: dict[str, float],
     ) -> bool:
         """Append a row of the same form as a checked one, with its gradient times ``sign``; false if it cannot be."""
         with self._lock:
             columns, number = self._columns, self._count
-            if self._closed or "learning_rate" in columns or len(columns) != (3 if agent is None else 4):
+            if self._closed or len(columns) != (3 if agent is None else 4) + len(numbers):
                 return False
+            for name, value in numbers.items():
+                columns[name][number] = value
             columns["point"][number] = point
             np.multiply(gradient, sign, out=columns["gradient"][number])
             columns["time"][number] = time
@@ -165,13 +201,21 @@ class LogWriter:
             return True
 
     def add_many(
-        self, points: Any, gradients: Any = None, *, agents: Any = None, times: Any = None, learning_rates: Any = None
+        self,
+        points: Any,
+        gradients: Any = None,
+        *,
+        agents: Any = None,
+        times: Any = None,
+        learning_rates: Any = None,
+        **marks: Any,
     ) -> None:
         """Append observations (n, dim), in the order in which they were made; arguments as of `add`."""
         points = np.asarray(points)
         if points.ndim != 2:
             raise ValueError(f"points has shape {points.shape}; give (rows, dimensions).")
-        given = {"gradients": gradients, "agents": agents, "times": times, "learning_rates": learning_rates}
+        _check_marks(marks)
+        given = {"gradients": gradients, "agents": agents, "times": times, "learning_rates": learning_rates, **marks}
         for name, values in given.items():
             wanted = points.shape if name == "gradients" else points.shape[:1]
             if values is not None and np.shape(values) != wanted:
@@ -184,10 +228,11 @@ class LogWriter:
             if not len(points):
                 return
             columns = {"point": points, "gradient": gradients, "agent": agents, "time": times}
-            columns |= {"learning_rate": learning_rates}
+            columns |= {"learning_rate": learning_rates, **marks}
             if agents is not None and times is None:
                 columns["time"] = self._next_times(np.asarray(agents))
             rows = {name: np.asarray(values) for name, values in columns.items() if values is not None}
+            rows = self._with_usual(rows, len(points))
             if rows.keys() != self._columns.keys():
                 self._begin({name: values[0] for name, values in rows.items()})
             for name, values in rows.items():
@@ -255,6 +300,19 @@ class LogWriter:
                 f"{name} has dtype {values.dtype} but the log's column has {column.dtype}; give the same type."
             )
 
+    def _with_usual(self, rows: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+        """Rows with the marks that the log's other rows have; if they have more, a new shard begins."""
+        if not self._columns or "gradient" not in rows:
+            return rows
+        usual = {"learning_rate": np.nan, **MARKS}
+        if self._columns.keys() - usual == rows.keys() - usual and rows.keys() - self._columns.keys():
+            self._hand_over()
+            self._wait()
+            self._columns = {}
+            return rows
+        missing = [name for name in usual if name in self._columns and name not in rows]
+        return rows | {name: usual[name] if count is None else np.full(count, usual[name]) for name in missing}
+
     def _begin(self, row: dict[str, Any]) -> None:
         """Allocate the buffers for rows of the same form as the first one."""
         if "point" not in row:
@@ -275,7 +333,7 @@ class LogWriter:
         if "agent" in row:
             number = isinstance(row["agent"], int | np.integer)
             self._columns["agent"] = np.empty(room, np.int64 if number else object)
-        for name in ("time", "learning_rate"):
+        for name in ("time", "learning_rate", *MARKS):
             if name in row:
                 self._columns[name] = np.empty(room)
         self._spare = {name: np.empty_like(column) for name, column in self._columns.items()}
@@ -336,45 +394,6 @@ class LogWriter:
         self.written += len(rows["point"])
 
 
-OPEN: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()
-
-
-def _hold() -> None:
-    """Before a fork, wait until no thread writes: a child would wait forever for a lock held by another thread."""
-    for writer in list(OPEN):
-        writer._lock.acquire()
-        if writer._under_way is not None:
-            wait([writer._under_way])
-
-
-def _let_go() -> None:
-    for writer in list(OPEN):
-        writer._lock.release()
-
-
-def _begin_in_child() -> None:
-    """In the child, drop the buffered rows, which the parent writes, and start a thread."""
-    for writer in list(OPEN):
-        writer._lock, writer._thread = threading.RLock(), _thread()
-        writer._count, writer._under_way = 0, None
-        writer._destination.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_begin_in_child)
-
-
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="onlooker-log")
-
-
-def close_at_exit(resource: Any) -> None:
-    """Close the resource when the program ends, unless it is gone by then."""
-    reference = weakref.ref(resource)
-
-    def close() -> None:
-        alive = reference()
-        if alive is not None:
-            alive.close()
-
-    atexit.register(close)
+def _check_marks(marks: dict[str, Any]) -> None:
+    if unknown := sorted(marks.keys() - MARKS.keys()):
+        raise TypeError(f"{unknown[0]} is not a column of a log; numbers beside a row are {', '.join(MARKS)}.")

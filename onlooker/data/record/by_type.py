@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from onlooker.data.optimizer import Optimizer
     from onlooker.data.projection import Projection
     from onlooker.data.record.optax import Recorder
-    from onlooker.data.record.torch import Recording
+    from onlooker.data.record.torch import Recording, Silent
 
 __all__ = ["record"]
 
 # Options that only one of the two frameworks has.
-TORCH_ONLY = ("parameters",)
-OPTAX_ONLY = ("rows", "rule", "learning_rate")
+TORCH_ONLY = ("parameters", "along", "accumulation", "averaged", "algorithm", "surrogate", "every_rank", "report_to")
+OPTAX_ONLY = ("rows", "rule", "learning_rate", "weight_decay", "decoupled")
 
 
 @overload
@@ -32,7 +32,14 @@ def record(
     features: Any = None,
     names: Any = None,
     parameters: Any = None,
-) -> "Recording": ...
+    along: bool | None = None,
+    accumulation: int = 1,
+    averaged: bool = False,
+    algorithm: str = "",
+    surrogate: str = "",
+    every_rank: bool = False,
+    report_to: str | None = None,
+) -> "Recording | Silent": ...
 
 
 @overload
@@ -47,6 +54,8 @@ def record(
     rows: int | None = None,
     rule: "Optimizer | str | None" = None,
     learning_rate: float | None = None,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
 ) -> "Recorder": ...
 
 
@@ -95,12 +104,26 @@ def record(
     ----------------
     parameters : iterable of tensors
         torch: the tensors to record; default: all of the optimizer's.
+    along : bool
+        torch: whether to record R's change along the run, one number a step; default: with a projection.
+    accumulation : int
+        torch: number of backward passes per step, if the trainer adds them up without dividing.
+    averaged : bool
+        torch: whether the trainer divides its loss by the number of backward passes.
+    algorithm, surrogate : str
+        torch: what is trained, for the log, if it is not simply a loss.
+    every_rank : bool
+        torch: whether every process of `torch.distributed` records; default: the first.
+    report_to : str
+        torch: "tensorboard" to write scalars to its files, too.
     rows : int
         optax: the largest number of steps between two calls of ``collect``; default: 16 to 256.
     rule : str
         optax: the optimizer's name for the log, such as "sgd" or "adam".
     learning_rate : float
         optax: the learning rate for the log.
+    weight_decay, decoupled : float, bool
+        optax: λ of a decay in the chain, and whether it is beside the step, for the log.
 
     Returns
     -------
@@ -113,8 +136,8 @@ def record(
     if "torch" in homes and hasattr(optimizer, "param_groups"):
         _check(options, TORCH_ONLY, "a torch")
         with needs_extra("torch", "recording a torch optimizer"):
-            from onlooker.data.record.torch import Recording
-        return Recording(optimizer, log, agent, options.get("parameters"), projection)
+            from onlooker.data.record.torch import record as record_torch
+        return record_torch(optimizer, log, agent=agent, projection=projection, **options)
     if "optax" in homes:
         _check(options, OPTAX_ONLY, "an optax")
         from onlooker.data.record.optax import Recorder

@@ -29,6 +29,7 @@ from onlooker.core.settings import check_whole
 from onlooker.data.log.writer import LogWriter
 from onlooker.data.optimizer import Optimizer, as_optimizer
 from onlooker.data.projection import Projection
+from onlooker.data.trainer import Trainer
 
 __all__ = ["Recorded", "Recorder"]
 
@@ -62,6 +63,10 @@ class Recorder:
         The optimizer that follows in the chain, for the log: a name such as "sgd" or "adam".
     learning_rate
         Its learning rate, for the log.
+    weight_decay
+        λ of a decay that follows in the chain, for the log.
+    decoupled
+        Whether that decay is beside the step, as in `optax.adamw`; otherwise it is added to the gradient.
     before
         The transformation that follows the recorder's; ``recorder.optimizer`` is the chain of the two.
     """
@@ -76,6 +81,8 @@ class Recorder:
         projection: Projection | None = None,
         optimizer: Optimizer | str | None = None,
         learning_rate: float | None = None,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
         before: optax.GradientTransformation | None = None,
     ) -> None:
         if rows is not None:
@@ -88,6 +95,8 @@ class Recorder:
             source="optax: loss gradients, turned into ascent gradients",
         )
         self.agent, self.rows, self.projection = agent, rows, projection
+        self.log.along(projection)
+        self._decay = float(weight_decay), bool(decoupled)
         self.lost = 0
         self._before = before
         self._collected = 0
@@ -139,6 +148,12 @@ class Recorder:
         points, gradients, counts = (np.asarray(part) for part in states[0])
         points, gradients = (part.reshape(-1, *part.shape[-2:]) for part in (points, gradients))
         room = points.shape[1]
+        if self._decay[0]:
+            dim = points.shape[-1]
+            many = dim if self.projection is None else self.projection.directions.shape[1]
+            parameters = 0 if self.projection is None else many
+            pieces = ((many, self._decay[0]),)
+            self.log.describe_trainer(Trainer(decay=pieces, decoupled=self._decay[1], parameters=parameters))
         ended = int(counts.max())
         # Fewer steps than before mean that another run has begun.
         begun = self._collected if ended >= self._collected else 0

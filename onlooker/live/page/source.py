@@ -4,7 +4,7 @@ The message of a source says what is wrong with it. A log that disappears is wai
 reading starts again with that one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -12,17 +12,20 @@ import numpy as np
 
 from onlooker.core.messages import Message
 from onlooker.core.settings import check_whole
+from onlooker.data.live_components import FIRST, LiveComponents
 from onlooker.data.log.reader import torn_shards
-from onlooker.data.log.tail import Batch, Tail, available, check_same_log
-from onlooker.data.projection import Projection, principal_components
+from onlooker.data.log.tail import Batch, Tail, check_same_log, until
+from onlooker.data.observations import Observations
+from onlooker.data.projection import Projection
+from onlooker.data.trainer import about_trainer
 from onlooker.storage.stores import Place
 
 __all__ = ["GrowingLog", "Resumable", "Source"]
 
 # Largest number of rows in a batch: a watch can stop, and save, between batches.
 AT_ONCE = 2000
-# Number of rows from which principal components are computed.
-FIRST_ROWS = 1000
+# Number of latest rows from which the shares of clipped and scaled ones are taken.
+NOTED = 10_000
 
 Values = Callable[[np.ndarray], np.ndarray]
 
@@ -82,7 +85,7 @@ class GrowingLog:
     descent
         Whether its gradients are those of a loss; overrides what the log says.
     components
-        Number of principal components of the first points to watch; default: all coordinates.
+        Number of principal components of all rows so far to watch; default: all coordinates.
     """
 
     path: Place
@@ -92,6 +95,8 @@ class GrowingLog:
     _begin: tuple[str, str] = field(default=("", ""), init=False)
     _finding: str = field(default="", init=False)
     _projection: Projection | None = field(default=None, init=False)
+    _begun: bool = field(default=False, init=False)
+    _marks: dict[str, np.ndarray] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.components is not None:
@@ -113,10 +118,24 @@ class GrowingLog:
             warnings.append(torn_shards(len(self._tail.log.torn)))
         if self._projection is not None:
             warnings.append(self._projection.warning)
+        log = self._tail.log
+        if log is not None:
+            nothing = np.zeros((0, log.dim))
+            marks = dict(self._marks)
+            warnings += about_trainer(
+                Observations(nothing, nothing, marks=marks, trainer=log.trainer, projection=log.projection)
+            )
+            if log.projection is not None:
+                warnings.append(log.projection.warning)
         if self._tail.replaced:
             text = "another log replaced the one that was watched; watching started again with the new log."
             warnings.append(Message("log-replaced", text))
         return warnings
+
+    @property
+    def sign_known(self) -> bool:
+        """Whether a recorder read the gradients, so that no advice about their sign is of use."""
+        return self._tail.log is not None and self._tail.log.trainer.recorded
 
     def coordinate(self, axis: int) -> str:
         return f"θ({axis + 1})" if self.components is None else f"component {axis + 1}"
@@ -132,38 +151,59 @@ class GrowingLog:
     def batches(self, stopped: Callable[[], bool]) -> Iterator[Batch]:
         name, position = self._begin
         rows = self._tail.batches(stopped, position, name, AT_ONCE)
-        return rows if self.components is None else self._projected(rows, resumed=bool(position))
+        rows = self._noted(rows)
+        return rows if self.components is None else self._projected(rows, position)
 
-    def _projected(self, rows: Iterator[Batch], resumed: bool) -> Iterator[Batch]:
-        first: list[Batch] = []
+    def _noted(self, rows: Iterator[Batch]) -> Iterator[Batch]:
+        """Keep some marks of each batch, for the warnings about the trainer."""
+        for batch in rows:
+            for name, values in (batch.marks or {}).items():
+                self._marks[name] = np.concatenate([self._marks.get(name, values[:0]), values])[-NOTED:]
+            yield batch
+
+    def _projected(self, rows: Iterator[Batch], position: str) -> Iterator[Batch]:
+        assert self.components is not None
+        live = LiveComponents(self.components)
+        if position:
+            # After resuming, the rows up to there are read again, to find the components that were in use.
+            for batch in self._until(position):
+                live.add(_finite(batch))
+            self._begun = live.projection is not None
         for batch in rows:
             if batch.replaced:
-                first, self._projection, resumed = [], None, False
-            first.append(batch)
-            if self._projection is None:
-                # After resuming, the first rows are read again.
-                points = self._points(self._earlier() if resumed else first)
-                if len(points) < FIRST_ROWS:
-                    self._finding = f"principal components need {FIRST_ROWS:,} rows; there are {len(points)} so far."
-                    continue
-                assert self.components is not None
-                self._projection, self._finding = principal_components(points, self.components), ""
-            along = self._projection
-            for waiting in first:
-                points, gradients = along.points(waiting.points), along.gradients(waiting.gradients)
-                yield waiting._replace(points=points, gradients=gradients)
-            first = []
+                live = LiveComponents(self.components)
+            renewed = live.add(_finite(batch))
+            self._projection = live.projection
+            if live.projection is None:
+                self._finding = f"principal components need {FIRST:,} rows; there are {live.rows} so far."
+                continue
+            self._finding = ""
+            if renewed:
+                # All earlier rows once more, along the directions that are in use now.
+                yield self._again(batch, live.projection, replaced=batch.replaced or self._begun)
+            else:
+                yield _along(batch, live.projection)
+            self._begun = True
 
-    def _earlier(self) -> Iterator[Batch]:
+    def _again(self, batch: Batch, along: Projection, replaced: bool) -> Batch:
+        parts = [_along(one, along) for one in self._until(batch.position)]
+        agents = None if batch.agents is None else np.concatenate([np.asarray(one.agents) for one in parts])
+        return batch._replace(
+            points=np.concatenate([one.points for one in parts]),
+            gradients=np.concatenate([one.gradients for one in parts]),
+            agents=agents,
+            replaced=replaced,
+        )
+
+    def _until(self, position: str) -> Iterator[Batch]:
+        """All rows up to a position."""
         assert self._tail.log is not None
-        return available(self._tail.log)
+        return until(self._tail.log, position, AT_ONCE)
 
-    def _points(self, batches: Iterable[Batch]) -> np.ndarray:
-        """The first FIRST_ROWS finite points, or fewer."""
-        finite, count = [], 0
-        for batch in batches:
-            finite.append(batch.points[np.isfinite(batch.points).all(axis=1)])
-            count += len(finite[-1])
-            if count >= FIRST_ROWS:
-                break
-        return np.concatenate(finite)[:FIRST_ROWS]
+
+def _finite(batch: Batch) -> np.ndarray:
+    return batch.points[np.isfinite(batch.points).all(axis=1)]
+
+
+def _along(batch: Batch, along: Projection) -> Batch:
+    return batch._replace(points=along.points(batch.points), gradients=along.gradients(batch.gradients))

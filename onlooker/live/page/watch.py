@@ -312,13 +312,20 @@ class Watch:
                 continue
             self._outdated.clear()
             with self._awaiting():
-                full = observer.reconstruction()
+                full = self._without_advice(observer.reconstruction())
                 # Drawn here, so that no page waits for its samples.
                 full.draws.get()
                 self._studied = observer, full
             end = time.monotonic()
             took = end - began
             last = now._replace(due=end + max(FULL_EVERY, FULL_SHARE * took), due_for_more=end + took)
+
+    def _without_advice(self, result: Reconstruction) -> Reconstruction:
+        """The result without warnings about the sign of gradients, if the log knows it."""
+        if not getattr(self.source, "sign_known", False):
+            return result
+        kept = [message for message in result.found.warnings if not message.code.startswith("sign-")]
+        return replace(result, found=result.found._replace(warnings=kept))
 
     def _glance(self) -> None:
         """Publish looks: quick fits with the prior of the last full fit, or that fit itself."""
