@@ -23,6 +23,7 @@ from onlooker.core.messages import Message
 from onlooker.fit.box import Box
 from onlooker.fit.cosine_fit import CosineFit
 from onlooker.fit.cosine_sums import CosineSums
+from onlooker.fit.groups import Split
 from onlooker.fit.random_cosines import Metric, cosines
 from onlooker.fit.ridge_frame import Rows, robust_frame, sampled, significantly_alike, successive
 from onlooker.fit.ridge_system import solve
@@ -349,8 +350,16 @@ def _dissent(left: Left, generator: np.random.Generator) -> Score | None:
     return _score(apart, explained)
 
 
-def about_assumptions(found: Found) -> list[Message]:
-    """The warning that says most: curl before dissent, and either before what is merely left."""
+def about_assumptions(found: Found, split: Split | None = None) -> list[Message]:
+    """The warning that says most: curl before dissent, and either before what is merely left.
+
+    Parameters
+    ----------
+    found
+        The tests.
+    split
+        Groups in which agents disagree less.
+    """
     if found.curl is not None and found.curl.fires(SETTINGS.curl):
         text = (
             f"agents follow a field that turns in circles, {found.curl.share:.1%} as strong as what R̂ explains: no "
@@ -361,8 +370,13 @@ def about_assumptions(found: Found) -> list[Message]:
     if found.dissent is not None and found.dissent.fires(SETTINGS.dissent):
         text = (
             f"agents disagree: {found.dissent.share:.1%} of what R̂ explains is followed by single agents and not by "
-            "others at the same places. R̂ is a mean of their rewards. Reconstruct groups of agents apart."
+            "others at the same places. R̂ is a mean of their rewards. "
         )
+        if split is None:
+            text += "Reconstruct groups of agents apart."
+        else:
+            few = int(split.groups.sum())
+            text += f"{few} of {len(split.groups)} agents follow another one: reconstruct result.groups apart."
         return [Message("agents-disagree", text, {"share": found.dissent.share, "chance": found.dissent.chance})]
     if found.left is not None and found.left.fires(SETTINGS.left):
         text = (

@@ -55,7 +55,7 @@ def clustered(count: int, agents: np.ndarray | None, seed: int, most: int) -> Cl
     There are about ``most`` rows at most: those of whole agents, so that sums over all of them have a variance that is
     larger by the ratio of the rows.
     """
-    if agents is None or agents.min() == agents.max():
+    if agents is None or (agents == agents[0]).all():
         # Consecutive stretches, each cut short if there are too many rows.
         edges = np.arange(BUCKETS + 1) * count // BUCKETS
         parts = [np.arange(low, min(high, low + most // BUCKETS)) for low, high in pairwise(edges) if low < high]

@@ -36,12 +36,12 @@ def hills(point: Array) -> Array:
     return jax.scipy.special.logsumexp(jnp.log(share / width**2) - squared / 2)
 
 
-def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0) -> Path:
+def demo(folder: Path, say: Callable[[str], None] = print, seed: int = 0, agents: int = AGENTS) -> Path:
     """Run it, print R̂ beside R, and draw overview.png in ``folder``."""
     density = standard_normal(2, SPREAD)
     reward = NoisyReward(2, hills, NOISE)
-    seen = simulate(reward, density, agents=AGENTS, horizon=HORIZON, learning_rate=RATE, seed=seed)
-    say(f"{AGENTS:,} learners climb a reward that stays hidden: {len(seen):,} points and noisy gradients are seen.")
+    seen = simulate(reward, density, agents=agents, horizon=HORIZON, learning_rate=RATE, seed=seed)
+    say(f"{agents:,} learners climb a reward that stays hidden: {len(seen):,} points and noisy gradients are seen.")
     began = time.perf_counter()
     result = reconstruct(seen.points, seen.gradients, agents=seen.agents, seed=seed)
     took = time.perf_counter() - began

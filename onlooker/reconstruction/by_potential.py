@@ -1,6 +1,7 @@
 """Method "potential": fit a reward whose gradient predicts the observed ones."""
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from onlooker.core.messages import Message
 from onlooker.data.observations import Observations
 from onlooker.data.splits import held_out
 from onlooker.fit.assumptions import about_assumptions, examined
+from onlooker.fit.groups import Split, two_groups
 from onlooker.fit.potential import Potential, fit
 from onlooker.reconstruction.draws import Draws, Findings, Law
 from onlooker.reconstruction.options import Options, some_of
@@ -50,6 +52,9 @@ def from_potential(
     span = float(high - low)
     independent = independent_rows(seen, rows)
     assumptions = examined(seen.points, seen.gradients, seen.agents, potential, options.seed)
+    split = None
+    if seen.agents is not None and any(one.code == "agents-disagree" for one in about_assumptions(assumptions)):
+        split = two_groups(seen.points, seen.gradients, seen.agents, potential)
     diagnostics = {
         "observations": len(seen),
         "rejected": seen.rejected,
@@ -73,7 +78,7 @@ def from_potential(
                 *warnings,
                 *about_rows(seen, independent),
                 *potential.warnings,
-                *about_assumptions(assumptions),
+                *about_assumptions(assumptions, split),
                 *_about_errors(potential, sample),
                 *_about_span(span, options.beta),
             ],
@@ -81,7 +86,14 @@ def from_potential(
         Draws(law),
         some_of(seen, options.seed),
         options.coordinates,
+        groups=None if split is None else _named(split, seen),
     )
+
+
+def _named(split: Split, seen: Observations) -> dict[Any, int]:
+    """The group of each agent, by its name."""
+    names = split.agents if seen.agent_names is None else seen.agent_names[split.agents]
+    return dict(zip(names.tolist(), split.groups.tolist(), strict=True))
 
 
 def _about_errors(potential: Potential, sample: np.ndarray) -> list[Message]:

@@ -86,11 +86,6 @@ def compare(one: Any, other: Any, *, level: float = 0.01, seed: int = 0) -> Comp
         p-value below which rewards are said to differ.
     seed
         Seed of places and draws.
-
-    Examples
-    --------
-    >>> onlooker.compare(before, after).same  # doctest: +SKIP
-    False
     """
     check_seed(seed=seed)
     if not 0 < level < 1:

@@ -60,6 +60,9 @@ class Reconstruction:
         Coordinates of policies, if the points are policies; otherwise ``None``.
     projection
         The directions that the points are along; ``None`` if points are all parameters.
+    groups
+        If agents disagree and two groups of them explain it, the group of each agent, 0 or 1; otherwise ``None``. It is
+        not saved.
     """
 
     method: str
@@ -71,6 +74,7 @@ class Reconstruction:
     # The run that produced the samples, if there was one; not saved.
     _chains: "Chains | None" = None
     projection: Projection | None = None
+    groups: dict[Any, int] | None = None
     # All rows, for `along`; not saved.
     _rows: Observations | None = None
 
@@ -171,12 +175,8 @@ class Reconstruction:
     def reward_draws(self, x: Any, n: int = 1000, *, seed: int = 0) -> np.ndarray:
         """Draws (n, places) of what R may be at x (places, dim), minus its mean over the data; nan where unexplored.
 
-        A draw is joint: differences between places have the error bars that belong to them.
-
-        Examples
-        --------
-        >>> draws = result.reward_draws([[0.0, 0.0], [1.0, 0.0]], 4000)  # doctest: +SKIP
-        >>> (draws[:, 0] > draws[:, 1]).mean()  # the chance that the first place is better  # doctest: +SKIP
+        A draw is joint, so that differences between places have the error bars that belong to them, and the share of
+        draws in which one place is better than another is the chance that it is.
         """
         check_whole(n=n)
         check_seed(seed=seed)

@@ -38,9 +38,11 @@ def test_rows_are_judged_by_their_ranges_and_written_whole(tmp_path, capsys):
 
 def test_the_demo_writes_its_picture_and_table(tmp_path):
     said: list[str] = []
-    path = demo(tmp_path, said.append, steps=40_000)
+    path = demo(tmp_path, said.append, agents=400)
     assert path.stat().st_size > 20_000
-    assert any("total variation" in line for line in said)
+    assert any("standard errors" in line for line in said)
+    (left,) = (line.split() for line in said if line.startswith("share of the left hill"))
+    assert abs(float(left[-2]) - float(left[-1])) < 0.1
 
 
 def test_the_schematic_draws(tmp_path):

@@ -1718,4 +1718,18 @@ MUTATIONS = (
         "if False:",
         ("reconstruction/test_draws.py::test_no_samples_where_no_learner_was",),
     ),
+    Mutation(
+        "groups that are judged by the rows that made them",
+        "onlooker/fit/groups.py",
+        "usable & (place % 2 == side)",
+        "usable & (place >= 0)",
+        ("fit/test_assumptions.py::test_agents_of_one_reward_are_no_groups",),
+    ),
+    Mutation(
+        "agents that stay in the group they began in",
+        "onlooker/fit/groups.py",
+        "groups = moved",
+        "break",
+        ("fit/test_assumptions.py::test_agents_are_put_into_the_group_of_their_reward[1]",),
+    ),
 )
