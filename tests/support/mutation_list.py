@@ -1270,7 +1270,7 @@ MUTATIONS = (
     Mutation(
         "assumptions are tested in vain",
         "onlooker/reconstruction/by_potential.py",
-        "                *about_assumptions(assumptions),\n",
+        "                *about_assumptions(assumptions, split),\n",
         "",
         ("fit/test_assumptions.py::test_a_record_that_no_reward_explains_is_not_trusted",),
     ),
