@@ -4,7 +4,6 @@ import shlex
 import sys
 import tempfile
 import warnings
-from dataclasses import replace
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,12 +13,10 @@ import typer
 
 from onlooker._version import __version__
 from onlooker.core.extras import MissingExtraError, needs_extra
-from onlooker.core.settings import check_whole
 from onlooker.explanation.command import explain_log, function_of, words_of
 
 if TYPE_CHECKING:
-    from onlooker.data.log.reader import Log
-    from onlooker.data.observations import Observations
+    pass
 
 __all__ = ["app", "main"]
 
@@ -161,17 +158,18 @@ def inspect(
 ) -> None:
     """Show what a log contains, whether it is usable, and which method suits it."""
     from onlooker.reconstruction.by_passes import small
+    from onlooker.reconstruction.command import described, opened_log, rows_of, workers_of
     from onlooker.reconstruction.inspect_log import inspect_large, inspect_log
     from onlooker.workers import engine_for
 
-    asked = _workers(workers)
-    opened = _open(log, learning_rate, optimizer, momentum, weight_decay, descent)
+    asked = workers_of(workers)
+    opened = opened_log(log, learning_rate, optimizer, momentum, weight_decay, descent)
     if components is None and not small(opened):
         with engine_for(asked) as engine:
             inspection = inspect_large(opened, engine, checkpoint)
     else:
-        inspection = inspect_log(opened, _read(opened, components))
-    print(f"{log}: {_described(opened)}")
+        inspection = inspect_log(opened, rows_of(opened, components))
+    print(f"{log}: {described(opened)}")
     for name, value in inspection.numbers.items():
         print(f"  {name.replace('_', ' '):<18} {_short(value)}")
     print("  where the points are (5 %, 50 %, 95 %):")
@@ -212,6 +210,7 @@ def reconstruct_log(
     """
     from onlooker.data.trainer import OBJECTIVES
     from onlooker.reconstruction.by_passes import small
+    from onlooker.reconstruction.command import opened_log, rows_of, workers_of
     from onlooker.reconstruction.folder import SUMMARY, write_result
     from onlooker.reconstruction.reconstruct import METHODS, reconstruct
 
@@ -223,14 +222,14 @@ def reconstruct_log(
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}; choose one of {', '.join(OBJECTIVES)}.")
     folder = Path("out") / (Path(log).name or "log") if out is None else out
-    asked = _workers(workers)
-    opened = _open(log, learning_rate, optimizer, momentum, weight_decay, descent)
+    asked = workers_of(workers)
+    opened = opened_log(log, learning_rate, optimizer, momentum, weight_decay, descent)
     if components is None and method in ("auto", "potential") and not small(opened):
         _writable(folder)
         print(f"reading observations of {opened.dim} dimensions …", file=sys.stderr, flush=True)
         source: Any = opened
     else:
-        source = _read(opened, components)
+        source = rows_of(opened, components)
         _writable(folder)
         print(f"read {len(source):,} observations of {source.dim} dimensions; fitting …", file=sys.stderr, flush=True)
         checkpoint = None
@@ -318,58 +317,6 @@ def watch(
     leave()
 
 
-def _workers(given: str | None) -> int | str | None:
-    """What ``workers=`` is given as in Python."""
-    from onlooker.workers import check_workers
-
-    asked = int(given) if given is not None and given.isdecimal() else given
-    check_workers(asked)
-    return asked
-
-
-def _open(
-    path: str,
-    learning_rate: float | None,
-    optimizer: str | None,
-    momentum: float,
-    weight_decay: float,
-    descent: bool | None,
-) -> "Log":
-    """Open a log; options of the command line take precedence over what the log says."""
-    from onlooker.data.log.reader import open_log
-    from onlooker.data.optimizer import as_optimizer
-
-    given = {"momentum": momentum, "weight_decay": weight_decay}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value}
-    rule = None if optimizer is None else as_optimizer(optimizer, **changes)
-    opened = open_log(path, learning_rate=learning_rate, optimizer=rule, descent=descent)
-    if changes and rule is None:
-        # Replace only what was given here.
-        opened = open_log(
-            path,
-            learning_rate=learning_rate,
-            optimizer=replace(opened.about.optimizer or as_optimizer(None), **changes),
-            descent=descent,
-        )
-    return opened
-
-
-def _read(opened: "Log", components: int | None) -> "Observations":
-    """Read a log into memory, and project its points on their principal components if these are asked for."""
-    from onlooker.core.terminal import progress
-    from onlooker.data.components import of_all
-
-    if components is not None:
-        check_whole(components=components)
-    with progress("reading", opened.row_count() or None, None) as report:
-        seen = opened.read(report)
-    if components is not None:
-        projection = of_all(seen.points, components)
-        print(f"{components} components explain {projection.explained:.0%} of the points' variance", file=sys.stderr)
-        seen = projection(seen)
-    return seen
-
-
 def _command(context: typer.Context, **instead: Any) -> str:
     """The command line that repeats this run, with some values replaced."""
     words = ["onlooker", str(context.info_name)]
@@ -391,16 +338,6 @@ def _command(context: typer.Context, **instead: Any) -> str:
 def _figures(folder: Path) -> dict[str, int]:
     """The pictures in a folder, with the times at which they were written."""
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix in (".png", ".gif")}
-
-
-def _described(log: "Log") -> str:
-    about = log.about
-    rule = "unknown optimizer" if about.optimizer is None else about.optimizer.name
-    if about.optimizer is not None and about.optimizer.momentum:
-        rule += f", {'Nesterov ' if about.optimizer.nesterov else ''}momentum {about.optimizer.momentum:g}"
-    rate = "unknown" if about.learning_rate is None else f"{about.learning_rate:g}"
-    kind = f"gradients ({about.direction})" if log.has_gradients else "iterates without gradients"
-    return f"{kind}, {rule}, learning rate {rate}" + (f"; {about.source}" if about.source else "")
 
 
 def _short(value: Any) -> str:

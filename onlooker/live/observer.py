@@ -24,17 +24,15 @@ from onlooker.core.deprecated import old_name
 from onlooker.core.forgetting import effective_count, weight_left
 from onlooker.core.messages import Message, deliver
 from onlooker.core.settings import as_places, check_whole
-from onlooker.data.log.reader import Log, open_log
-from onlooker.data.log.tail import Batch, available, check_same_log
-from onlooker.data.observations import Observations, observe
+from onlooker.data.observations import observe
 from onlooker.data.quality import Limits, usual_limits
-from onlooker.data.trainer import about_trainer
 from onlooker.fit.jumps import Jump, JumpDetector, JumpWatch
 from onlooker.fit.jumps.detector import OtherDetector
 from onlooker.fit.jumps.watch import as_detector, shown
 from onlooker.fit.nearby import Nearby
 from onlooker.fit.potential import Potential, kind_for
 from onlooker.fit.sums import FitKind, Sums
+from onlooker.live.from_logs import LearnsLogs
 from onlooker.live.rows import Block, Rows
 from onlooker.live.saved import loaded
 from onlooker.live.settings import ADAPTIVE, SETTINGS, check_forgetting
@@ -49,7 +47,7 @@ __all__ = ["Observer"]
 
 
 @dataclass(eq=False, repr=False)
-class Observer:
+class Observer(LearnsLogs):
     """Reconstructs the reward that learners climb while observations of them arrive.
 
     `save` writes its fields and `load` reads them. One thread may add observations while others ask for the reward.
@@ -205,47 +203,6 @@ class Observer:
         """Raise messages as warnings, but each code only once."""
         deliver(messages, said=self._said)
 
-    def learn_log(self, log: Any, *, checkpoint: Any = None, every: int = SETTINGS.checkpoint_every) -> int:
-        """Learn the log's new rows; return their number.
-
-        Parameters
-        ----------
-        log
-            A path, or a log that `open_log` opened.
-        checkpoint
-            File to save the Observer to, at intervals and at the end. After a crash, `load` it and learn the same log
-            again: R̂ is the same, to the last bit, as without the crash.
-        every
-            Number of observations between two checkpoints.
-        """
-        log = log if isinstance(log, Log) else open_log(log)
-        check_same_log(log, self.log)
-        with self._reading:
-            before = saved = self.seen
-            for batch in available(log, self.position):
-                with self._learning:
-                    self.learn_batch(batch)
-                    self._note_torn(log)
-                if checkpoint is not None and self.seen - saved >= every:
-                    self.save(checkpoint)
-                    saved = self.seen
-            self._note_torn(log)
-            nothing = np.zeros((0, log.dim))
-            self._say(about_trainer(Observations(nothing, nothing, trainer=log.trainer, projection=log.projection)))
-            if checkpoint is not None:
-                self.save(checkpoint)
-            return self.seen - before
-
-    def learn_batch(self, batch: Batch) -> None:
-        """Add rows of a log and set the position after them; `save` never writes one without the other."""
-        with self._learning:
-            self.learn_many(batch.points, batch.gradients, batch.agents)
-            self.log, self.position = batch.log, batch.position
-
-    def _note_torn(self, log: Log) -> None:
-        with self._learning:
-            self.torn = tuple(sorted({*self.torn, *log.torn}))
-
     def save(self, path: Any) -> Path:
         """Save the Observer to one file, which is replaced only when it is written completely."""
         with self._learning:
@@ -357,7 +314,8 @@ class Observer:
             self._sums.outside += float(left[1:][~usual].sum())
         if self._rows.taken % SETTINGS.first or self._since < self._kind.after_jump:
             return False
-        return self._outgrown() or self._doubled() or self._outdated()
+        doubled = 2 * self._begun_with <= self._since == len(self._rows.recent)
+        return self._outgrown() or doubled or self._outdated()
 
     def _judge(self) -> Nearby | None:
         """What the sums predict of later gradients."""
@@ -383,10 +341,6 @@ class Observer:
         if self._sums is None:
             return self._kind.streams or self._limits is None
         return self._sums.outside > SETTINGS.most_outside * self._sums.count
-
-    def _doubled(self) -> bool:
-        """Whether there are twice as many rows as when the sums began, and all of them are still kept."""
-        return 2 * self._begun_with <= self._since == len(self._rows.recent)
 
     def _outdated(self) -> bool:
         """Whether the fit no longer suits the kept rows; asked whenever all of them are new."""
@@ -422,13 +376,11 @@ class Observer:
 
     def _check_enough(self) -> None:
         if self._rows.taken < SETTINGS.first:
-            wanted = f"it needs {SETTINGS.first} before it answers."
-            raise ValueError(f"the observer has seen {self.seen} observations; {wanted}")
+            first = SETTINGS.first
+            raise ValueError(f"the observer has seen {self.seen} observations; it needs {first} before it answers.")
         if self._just_jumped():
-            raise ValueError(
-                f"the reward has jumped and the observer has seen {self._since} observations since; it needs "
-                f"{self._kind.after_jump} before it answers."
-            )
+            since, needed = self._since, self._kind.after_jump
+            raise ValueError(f"the reward has jumped and the observer has seen {since} rows since; it needs {needed}.")
 
     def _potential(self, view: View | None) -> Potential:
         """The fit to a view; without a view, the last fit."""
@@ -438,7 +390,6 @@ class Observer:
         return self._fit[1]
 
     def _just_jumped(self) -> bool:
-        """Whether there are too few observations since a jump."""
         return self._rows.taken >= SETTINGS.first and self._since < self._kind.after_jump
 
     def _weights(self) -> tuple[float | None, int]:
