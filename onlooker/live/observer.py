@@ -52,6 +52,10 @@ class Observer(LearnsLogs):
 
     `save` writes its fields and `load` reads them. One thread may add observations while others ask for the reward.
 
+    With ``features=ψ``, a function of one point in jax.numpy or what `onlooker.tabular` returns, it learns the weights
+    of a reward w·ψ(θ) in any dimension: the call returns an `onlooker.live.features.FeatureObserver`, which takes
+    ``forgetting`` and ``names`` besides.
+
     Parameters
     ----------
     dim
@@ -69,10 +73,6 @@ class Observer(LearnsLogs):
         as a whole, but for another detector only its jumps: `load` must then be given a detector.
     method
         Deprecated and ignored.
-    features
-        ψ of a reward w·ψ(θ): a function of one point in jax.numpy, or what `onlooker.tabular` returns. Then the weights
-        are learnt, in any dimension, and the call returns an `onlooker.live.features.FeatureObserver`, which takes
-        ``forgetting`` and ``names`` besides.
 
     Attributes
     ----------
