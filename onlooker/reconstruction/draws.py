@@ -80,12 +80,12 @@ class Law:
             chains=self.chains,
             beta=self.beta,
             seed=self.seed,
-            enough=lambda drawn: convergence(drawn).reached,
+            enough=lambda drawn: convergence(drawn).reached or not self.potential.explored(_flat(drawn)).any(),
             coordinates=self.coordinates,
             measure=self.measure,
             draws=draws,
         )
-        converged, explored = convergence(samples), self.potential.explored(samples.reshape(-1, samples.shape[-1]))
+        converged, explored = convergence(samples), self.potential.explored(_flat(samples))
         numbers = {
             "unexplored_share": float(1 - explored.mean()),
             "rhat": converged.rhat,
@@ -155,6 +155,11 @@ class Draws:
 def given(samples: np.ndarray, law: Law | None = None) -> Draws:
     """Samples (chain, draw, dim) that are known already, such as those of chains or of a file."""
     return Draws(law, Judged(samples, Findings({}, [])))
+
+
+def _flat(samples: np.ndarray) -> np.ndarray:
+    """Samples (chain, draw, dim) as places (n, dim)."""
+    return samples.reshape(-1, samples.shape[-1])
 
 
 def _refused(beta: float) -> Message:

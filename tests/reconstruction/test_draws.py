@@ -161,7 +161,7 @@ def test_loaded_and_copied_results_draw_the_same(result, tmp_path):
 def test_no_samples_where_no_learner_was(tmp_path):
     """In five dimensions, learners on a slope: exp(R̂) lies far beyond them."""
     random = np.random.default_rng(0)
-    points = 0.3 * random.standard_normal((2000, 5))
+    points = 0.3 * random.standard_normal((400, 5))
     gradients = 180.0 + random.standard_normal(points.shape)
     result = onlooker.reconstruct(points, gradients, chains=16)
     with pytest.warns(onlooker.OnlookerWarning, match="there are no samples"):
