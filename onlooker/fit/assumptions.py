@@ -234,7 +234,7 @@ def _score(sums: np.ndarray, explained: float) -> Score | None:
     if len(sums) < SETTINGS.fewest_agents or not explained > 0:
         return None
     total, error = float(sums.sum()), float(np.sqrt((sums**2).sum()))
-    return Score(total / explained, float(stdtr(len(sums) - 1, -total / error)))
+    return Score(float(total / explained), float(stdtr(len(sums) - 1, -total / error)))
 
 
 def _lagged(left: Left) -> Score | None:
