@@ -1730,6 +1730,6 @@ MUTATIONS = (
         "onlooker/fit/groups.py",
         "groups = moved",
         "break",
-        ("fit/test_assumptions.py::test_agents_are_put_into_the_group_of_their_reward[1]",),
+        ("fit/test_assumptions.py::test_agents_are_put_into_the_group_of_their_reward[2]",),
     ),
 )
