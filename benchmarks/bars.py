@@ -212,8 +212,7 @@ def funnel(dim: int) -> Callable[[np.random.Generator], World]:
         each = -0.5 * rest**2 * np.exp(-2 * scale) - scale - 0.5 * (rest - 1) ** 2
         return each.sum(axis=1) - 0.5 * x[:, 0] ** 2
 
-    start: Noisy = lambda x, random: 0.7 * np.clip(random.standard_normal(x.shape), -1.8, 1.8)  # noqa: E731
-    return lambda random: World(value, noisy_slope(value, 1.0, False), start, 0.01)
+    return lambda random: World(value, noisy_slope(value, 1.0, False), about_zero(0.7), 0.01)
 
 
 CASES = (

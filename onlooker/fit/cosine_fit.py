@@ -14,7 +14,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack
 
 from onlooker.fit.box import Box
 from onlooker.fit.cosine_sums import CHUNK, SETTINGS, CosineSums
-from onlooker.fit.error_bars import clustered, sandwich, scaled, widened
+from onlooker.fit.error_bars import clustered, sandwich, widened
 from onlooker.fit.waves import paired
 from onlooker.fit.waves import waves as waves_of
 
@@ -131,7 +131,7 @@ class CosineFit:
         return np.concatenate([np.zeros(0), *parts])
 
     def covariance(self, points: np.ndarray, about: np.ndarray) -> np.ndarray:
-        """Covariance (n, n) of R̂ minus its mean over the points ``about``, with the variances of `error`."""
+        """Covariance (n, n) of R̂ minus its mean over the points ``about``; its diagonal is nearly `error` squared."""
         middle = self.features(about).mean(axis=0)
         away = self.features(points) - middle
         solved = cho_solve(self.factor, away.T)
@@ -141,7 +141,7 @@ class CosineFit:
             total += seen.T @ seen + solved.T @ (self.smoothed[:, None] * solved)
         if self.apart is not None:
             total += 0.5 * (away @ self.apart.T) @ (away @ self.apart.T).T
-        return scaled(total, self.error(points, about))
+        return total
 
     def judged(
         self, points: np.ndarray, gradients: np.ndarray, weights: np.ndarray, agents: np.ndarray | None, seed: int

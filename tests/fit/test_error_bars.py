@@ -73,8 +73,7 @@ def test_the_variance_is_its_formula():
     wide = stdtrit(BUCKETS - 1, 0.977) / ndtri(0.977)
     seen_noise = BUCKETS / (BUCKETS - 1) * ((scores.T @ solved) ** 2).sum(axis=0) * wide**2
     # The prior's precision is what the factor has beyond the normal matrix.
-    slopes_by_hand = slopes.reshape(len(slopes), -1)
-    precision = np.diag(upper.T @ upper) - (slopes_by_hand**2).sum(axis=0)
+    precision = np.diag(upper.T @ upper) - (slopes**2).sum(axis=0)
     known = len(precision) - np.diag(np.linalg.inv(upper.T @ upper)) @ precision
     own = cosines.coefficients.reshape(-1)[1:] ** 2 @ precision / known
     biased = max(own, cosines.noise) * (precision[:, None] * solved**2).sum(axis=0)
